@@ -1,0 +1,139 @@
+"""Reservoirs of training samples, in tensors.
+
+A reservoir holds a uniform random sample of all rows ever added (Vitter 1985, algorithm R),
+which is what makes a fit estimate the average over all iterations and not over the latest.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asynccfr.games.base import BoolArray, FloatArray
+
+
+@dataclass(frozen=True)
+class SampleBlock:
+    """Rows of one iteration, in traversal order.
+
+    Attributes:
+        encodings: information states, float32[N, F].
+        values: what to learn, float32[N, A]: sampled advantages, or the policy that was played;
+            0 at illegal actions.
+        legal: bool[N, A].
+    """
+
+    encodings: FloatArray
+    values: FloatArray
+    legal: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.encodings)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows drawn for one training step.
+
+    Attributes:
+        encodings: float32[B, F].
+        values: float32[B, A].
+        legal: bool[B, A].
+        iterations: the iteration t that stored each row, float32[B].
+    """
+
+    encodings: Tensor
+    values: Tensor
+    legal: Tensor
+    iterations: Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same rows on `device`."""
+        return Batch(
+            *(
+                tensor.to(device, non_blocking=True)
+                for tensor in (self.encodings, self.values, self.legal, self.iterations)
+            )
+        )
+
+
+class Reservoir:
+    """A uniform sample of at most `capacity` of the rows added so far.
+
+    Args:
+        capacity: the most rows held.
+        encoding_size: F.
+        num_actions: A.
+        generator: decides which rows stay.
+    """
+
+    def __init__(
+        self, capacity: int, encoding_size: int, num_actions: int, generator: np.random.Generator
+    ) -> None:
+        self.capacity = capacity
+        self.seen = 0
+        """How many rows were ever added."""
+        self._generator = generator
+        self._encodings = torch.empty(capacity, encoding_size)
+        self._values = torch.empty(capacity, num_actions)
+        self._legal = torch.empty(capacity, num_actions, dtype=torch.bool)
+        self._iterations = torch.empty(capacity)
+
+    @staticmethod
+    def bytes_needed(capacity: int, encoding_size: int, num_actions: int) -> int:
+        """What a full reservoir occupies, in bytes."""
+        return capacity * (4 * encoding_size + 5 * num_actions + 4)
+
+    def __len__(self) -> int:
+        return min(self.seen, self.capacity)
+
+    def add(self, block: SampleBlock, iteration: int) -> None:
+        """Adds the rows of one iteration; the same in distribution as adding them one by one."""
+        slots = self._slots(len(block))
+        kept = np.flatnonzero(slots >= 0)
+        index = torch.from_numpy(slots[kept])
+        whole = len(kept) == len(block)
+        for stored, rows in (
+            (self._encodings, block.encodings),
+            (self._values, block.values),
+            (self._legal, block.legal),
+        ):
+            stored[index] = torch.from_numpy(rows if whole else rows[kept])
+        self._iterations[index] = float(iteration)
+        self.seen += len(block)
+
+    def _slots(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """For each of `count` new rows the slot it ends up in, -1 where it is not kept.
+
+        Row number i (from 0, over all rows ever added) takes slot i while there is room; after
+        that it draws j uniformly from 0..i and replaces slot j if there is one. Of several new
+        rows that draw one slot the last wins.
+        """
+        numbers = np.arange(self.seen, self.seen + count, dtype=np.int64)
+        free = min(max(self.capacity - self.seen, 0), count)
+        slots = numbers.copy()
+        slots[free:] = self._generator.integers(0, numbers[free:] + 1)
+        slots[slots >= self.capacity] = -1
+        _, first_from_the_end = np.unique(slots[::-1], return_index=True)
+        last = np.zeros(count, dtype=np.bool_)
+        last[count - 1 - first_from_the_end] = True
+        slots[~last] = -1
+        return slots
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Rows drawn uniformly with replacement: `batch_size`, or as many as are held if fewer.
+
+        Raises:
+            ValueError: where the reservoir is empty.
+        """
+        if not len(self):
+            raise ValueError("an empty reservoir has nothing to train on")
+        count = min(batch_size, len(self))
+        index = torch.randint(len(self), (count,), generator=generator)
+        return Batch(
+            self._encodings.index_select(0, index),
+            self._values.index_select(0, index),
+            self._legal.index_select(0, index),
+            self._iterations.index_select(0, index),
+        )

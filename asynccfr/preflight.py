@@ -1,0 +1,82 @@
+"""What can be known to fail before the first iteration."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import torch
+
+from asynccfr.config import Config
+from asynccfr.errors import SettingsError
+from asynccfr.games.base import Game
+from asynccfr.memory import Reservoir
+
+_HEADROOM_BYTES = 512 * 2**20
+"""Left for networks, batches, traversals in flight and the interpreter."""
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def resolve_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """The device to run on.
+
+    Raises:
+        SettingsError: where CUDA is asked for and there is none.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError(
+            "the setting 'run.device' is 'cuda', but PyTorch finds no CUDA device here; "
+            "give --set run.device=cpu"
+        )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def memory_bytes(config: Config, game: Game) -> dict[str, int]:
+    """Setting -> the bytes that the memories it sizes occupy when full."""
+    size, actions = game.encoding_size, game.num_actions
+    return {
+        "advantage.memory_capacity": game.num_players
+        * Reservoir.bytes_needed(config.advantage.memory_capacity, size, actions),
+        "strategy.memory_capacity": Reservoir.bytes_needed(
+            config.strategy.memory_capacity, size, actions
+        ),
+    }
+
+
+def check_memory(config: Config, game: Game) -> None:
+    """Raises SettingsError where the memories, once full, would not fit into this machine."""
+    needed = memory_bytes(config, game)
+    total = sum(needed.values())
+    available = available_memory_bytes()
+    if total + _HEADROOM_BYTES > available:
+        largest = max(needed, key=lambda key: needed[key])
+        raise SettingsError(
+            f"the memories would take {total / 2**30:.1f} GiB when full, and this machine has "
+            f"{available / 2**30:.1f} GiB available; lower {largest!r} "
+            f"(its memories take {needed[largest] / 2**30:.1f} GiB)"
+        )
+
+
+def available_memory_bytes() -> int:
+    """What this process may still allocate: the machine's free memory, or its container's."""
+    available: int = psutil.virtual_memory().available
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    try:
+        return min(available, int(limit.read_text()) - int(used.read_text()))
+    except (OSError, ValueError):  # No such control group, or "max": no limit.
+        return available
+
+
+def utility_scale(config: Config, game: Game) -> float:
+    """What utilities are divided by before they become targets."""
+    if config.game.utility_scale != "auto":
+        return config.game.utility_scale
+    return max(abs(game.min_utility), abs(game.max_utility)) or 1.0

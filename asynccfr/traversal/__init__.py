@@ -1,0 +1,1 @@
+"""What is asked: external-sampling traversals, thousands in flight."""
