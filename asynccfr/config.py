@@ -1,22 +1,40 @@
 """Settings: frozen models, YAML files, dotted overrides."""
 
 import difflib
+import os
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from asynccfr.errors import SettingsError
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+def _number(value: object) -> object:
+    """Python counts True as 1; a setting that wants a number does not."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_type", "input should be a number, not a boolean")
+    return value
+
+
+Count = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_number)]
+Threads = Annotated[int, Field(ge=1, le=1024), BeforeValidator(_number)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_number)]
+
+
+def _words(value: object) -> object:
+    """YAML reads a bare `on` or `off` as a boolean; settings that offer these words want them."""
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True
+    )
 
 
 class RunSettings(_Section):
@@ -84,8 +102,8 @@ class InferenceSettings(_Section):
         description="Arithmetic of the forwards; auto takes bfloat16 where the hardware computes "
         "in it and the network is at least 256 wide.",
     )
-    threads: Count = Field(1, description="Torch threads of the inference thread.")
-    cache: Literal["auto", "on", "off"] = Field(
+    threads: Threads = Field(1, description="Torch threads of the inference thread.")
+    cache: Annotated[Literal["auto", "on", "off"], BeforeValidator(_words)] = Field(
         "auto",
         description="Remember policies until weights change; auto gives up where hits do not pay.",
     )
@@ -127,10 +145,10 @@ class StrategySettings(FitSettings):
 class TrainingSettings(_Section):
     """How fits use the machine."""
 
-    threads: Count | None = Field(
+    threads: Threads | None = Field(
         None, description="Torch threads of a fit; null takes every core this process may use."
     )
-    amp: Literal["off", "bf16"] = Field(
+    amp: Annotated[Literal["off", "bf16"], BeforeValidator(_words)] = Field(
         "off", description="bf16 runs the forwards of a fit in bfloat16 under autocast."
     )
 
@@ -191,6 +209,25 @@ def load_config(
         raise SettingsError(_explain(error.errors()[0])) from None
 
 
+def settings_yaml() -> str:
+    """A settings file that spells out every setting: its default, and above it what it does."""
+    lines = [
+        "# Every setting with its default. Copy it, keep the lines that you change, and train by",
+        "# `python -m asynccfr train --settings FILE`; what a file leaves out keeps its default.",
+    ]
+    for name, section in Config().model_dump(mode="json").items():
+        model: Any = Config.model_fields[name].annotation
+        lines += ["", f"# {model.__doc__}", f"{name}:"]
+        for key, value in section.items():
+            field = model.model_fields[key]
+            about = field.description
+            if get_origin(field.annotation) is Literal:
+                about += f" One of: {', '.join(get_args(field.annotation))}."
+            lines += textwrap.wrap(about, 96, initial_indent="  # ", subsequent_indent="  # ")
+            lines.append(f"  {key}: {yaml.safe_dump(value).splitlines()[0]}")
+    return "\n".join(lines) + "\n"
+
+
 def presets() -> dict[str, Path]:
     """The settings files that come with asynccfr, by name."""
     package = Path(__file__).parent
@@ -211,7 +248,7 @@ def _find(settings: str | Path) -> Path:
     known = presets()
     if str(settings) in known:
         return known[str(settings)]
-    if path.is_file():
+    if os.path.exists(path):  # Unlike Path.exists, false for what no file system could hold.
         return path
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
         raise SettingsError(f"the settings file {str(path)!r} does not exist; check its path")
@@ -245,7 +282,8 @@ def _read(path: Path) -> dict[str, Any]:
             f"the settings file {str(path)!r} must hold sections such as 'run:', "
             f"not a {type(values).__name__}"
         )
-    return values
+    # A section whose every line is commented out reads as null.
+    return {key: {} if value is None else value for key, value in values.items()}
 
 
 def _split(text: str) -> tuple[str, object]:
@@ -285,10 +323,21 @@ def _explain(error: ErrorDetails) -> str:
     key = ".".join(parts)
     if error["type"] == "extra_forbidden":
         return f"unknown setting {key!r}{nearest(key, _keys())}; `asynccfr settings` lists them all"
-    value = error["input"]
-    shown = repr(value) if len(repr(value)) <= 60 else f"a {type(value).__name__}"
+    if error["type"] == "model_type":
+        return f"the setting {key!r} is a section, not a value; set what is in it"
     message = error["msg"][0].lower() + error["msg"][1:]
-    return f"the setting {key!r} is {shown}: {message}"
+    return f"the setting {key!r} is {_shown(error['input'])}: {message}"
+
+
+def _shown(value: object) -> str:
+    kind = f"of type {type(value).__name__}"
+    if not isinstance(value, bool | int | float | str | None):
+        return kind
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integer of many thousand digits.
+        return kind
+    return text if len(text) <= 60 else kind
 
 
 def _keys() -> list[str]:

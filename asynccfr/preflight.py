@@ -40,9 +40,15 @@ def resolve_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
 
 
 def memory_bytes(config: Config, game: Game) -> dict[str, int]:
-    """Setting -> the bytes that the memories it sizes occupy when full."""
+    """Setting -> the bytes that what it sizes occupies, memories counted as full."""
     size, actions = game.encoding_size, game.num_actions
+    width, layers = config.network.hidden_size, config.network.num_layers
+    parameters = (size + 1) * width + (layers - 1) * (width + 1) * width + (width + 1) * actions
+    # Each player's network and the inferer's copy of it, the strategy network, and in a fit the
+    # new network with its gradient and Adam's two moments.
+    networks = 2 * game.num_players + 1 + 4
     return {
+        "network.hidden_size": 4 * networks * parameters,
         "advantage.memory_capacity": game.num_players
         * Reservoir.bytes_needed(config.advantage.memory_capacity, size, actions),
         "strategy.memory_capacity": Reservoir.bytes_needed(
@@ -52,16 +58,16 @@ def memory_bytes(config: Config, game: Game) -> dict[str, int]:
 
 
 def check_memory(config: Config, game: Game) -> None:
-    """Raises SettingsError where the memories, once full, would not fit into this machine."""
+    """Raises SettingsError where networks and full memories would not fit into this machine."""
     needed = memory_bytes(config, game)
     total = sum(needed.values())
     available = available_memory_bytes()
     if total + _HEADROOM_BYTES > available:
         largest = max(needed, key=lambda key: needed[key])
         raise SettingsError(
-            f"the memories would take {total / 2**30:.1f} GiB when full, and this machine has "
-            f"{available / 2**30:.1f} GiB available; lower {largest!r} "
-            f"(its memories take {needed[largest] / 2**30:.1f} GiB)"
+            f"the networks and the memories, once full, would take {total / 2**30:,.1f} GiB, and "
+            f"this machine has {available / 2**30:,.1f} GiB available; lower {largest!r}, which "
+            f"takes {needed[largest] / 2**30:,.1f} GiB"
         )
 
 

@@ -1,12 +1,17 @@
 """From a name to a game."""
 
+import contextlib
 import difflib
 import importlib
+import os
 import re
+import sys
+from collections.abc import Iterator
 
 from asynccfr.errors import GameError
 from asynccfr.games.base import Game
-from asynccfr.games.openspiel import Encoding, OpenSpielGame, open_spiel_names
+from asynccfr.games.checks import describe, require_members
+from asynccfr.games.openspiel import Encoding, OpenSpielGame, open_spiel_types
 
 PRESETS = {
     "kuhn_poker": "kuhn_poker",
@@ -20,7 +25,7 @@ PRESETS = {
 }
 """Names that asynccfr adds or vouches for -> OpenSpiel game strings. `fhp` is flop hold'em."""
 
-_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_FACTORY = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
 def load_game(name: str, encoding: Encoding = "information_state") -> Game:
@@ -29,51 +34,89 @@ def load_game(name: str, encoding: Encoding = "information_state") -> Game:
     Args:
         name: a preset; an OpenSpiel game string such as `goofspiel(num_cards=4,imp_info=True)`;
             or `package.module:Factory` for a game in Python, `Factory` called with no argument.
+            The module is found as `python -m` would find it, the working directory first.
         encoding: which tensor of an OpenSpiel game the networks see.
 
     Raises:
         GameError: one sentence that names what is wrong and what to do.
     """
+    name = name.strip()
     if _FACTORY.fullmatch(name):
         return _from_factory(name)
-    short_name = name.partition("(")[0].strip()
-    known = {*PRESETS, *open_spiel_names()}
+    short_name, bracket, _ = name.partition("(")
+    known = {*PRESETS, *open_spiel_types()}
     if short_name not in known:
-        close = difflib.get_close_matches(short_name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise GameError(f"unknown game {short_name!r}; {hint}`asynccfr games` lists them all")
-    return OpenSpielGame(PRESETS.get(name, name), encoding=encoding, name=name)
+        raise GameError(_unknown(short_name, known))
+    if name.count("(") != name.count(")"):
+        raise GameError(f"the brackets of the game {name!r} do not match; write name(key=value)")
+    game_string = PRESETS.get(short_name, short_name)
+    if bracket and game_string != short_name:
+        raise GameError(
+            f"the preset {short_name!r} takes no parameters; to change it, edit its game string "
+            f"{game_string}"
+        )
+    return OpenSpielGame(name if bracket else game_string, encoding=encoding, name=name)
+
+
+def _unknown(name: str, known: set[str]) -> str:
+    if ":" in name:
+        return f"{name!r} does not name a game in Python; write package.module:Factory"
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown game {name!r}; {hint}`asynccfr games` lists them all"
 
 
 def _from_factory(name: str) -> Game:
     module_name, _, factory_name = name.partition(":")
-    try:
-        factory: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise GameError(
-            f"the game {name!r} cannot be imported: {error}; start in the folder that holds the "
-            "module, or install its package"
-        ) from error
-    for part in factory_name.split("."):
-        factory = getattr(factory, part, None)
-    if not callable(factory):
-        raise GameError(
-            f"the module {module_name!r} has no {factory_name!r} to call; give it a function or "
-            "class of that name that returns a Game"
-        )
-    game = factory()
-    if not isinstance(game, Game):
-        missing = [
-            member
-            for member in sorted(_members())
-            if not hasattr(game, member)
-        ]
-        raise GameError(
-            f"the game {name!r} lacks {', '.join(missing)}; see asynccfr.games.Game for what "
-            "each must do"
-        )
+    with _working_directory_first():
+        factory = _import(module_name, name)
+        for part in factory_name.split("."):
+            factory = getattr(factory, part, None)
+        if not callable(factory):
+            raise GameError(
+                f"the module {module_name!r} has no {factory_name!r} to call; give it a function "
+                "or class of that name that returns a Game"
+            )
+        try:
+            game = factory()
+        except Exception as error:
+            raise GameError(
+                f"the factory of the game {name!r} raises {describe(error)}; it is called with no "
+                "argument and must return a Game"
+            ) from error
+    require_members(game, name)
+    assert isinstance(game, Game)
     return game
 
 
-def _members() -> set[str]:
-    return {member for member in vars(Game) if not member.startswith("_")}
+def _import(module_name: str, name: str) -> object:
+    try:
+        return importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{module_name}.".startswith(f"{missing}."):
+            raise GameError(
+                f"the module of the game {name!r} fails when it is imported, with "
+                f"{describe(error)}; mend it there"
+            ) from error
+        remedy = "start in the folder that holds it, or install its package"
+        if module_name.endswith(".py"):
+            remedy = "write package.module:Factory, without .py"
+        raise GameError(
+            f"the game {name!r} is not found, for there is no module {missing!r} here; {remedy}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _working_directory_first() -> Iterator[None]:
+    """Within: modules are found as under `python -m`, which a console script does not do."""
+    here = os.getcwd()
+    if {"", here} & set(sys.path):
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(here)

@@ -7,6 +7,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from torch import nn
 
+from asynccfr.errors import InferenceError
 from asynccfr.games.base import FloatArray
 from asynccfr.inference.heads import Head
 
@@ -74,6 +75,17 @@ class Inferer(Protocol):
 
     async def aclose(self) -> None:
         """Fails what is pending and releases threads; idempotent. `infer` then raises."""
+
+
+def retold(cause: Exception) -> InferenceError:
+    """A fresh error for one more waiter, chained to `cause`.
+
+    One exception object raised in many tasks would gather the tracebacks of all of them.
+    """
+    kind = type(cause) if isinstance(cause, InferenceError) else InferenceError
+    error = kind(str(cause) if isinstance(cause, InferenceError) else f"inference failed: {cause!r}")
+    error.__cause__ = cause
+    return error
 
 
 class InfererContext:

@@ -1,6 +1,7 @@
 """Many coroutines, one forward: the batching inferer."""
 
 import asyncio
+import contextlib
 import copy
 import queue
 import threading
@@ -15,8 +16,8 @@ from torch import nn
 
 from asynccfr.errors import InferenceClosedError, InferenceError
 from asynccfr.games.base import LegalMasks, stack_encodings
-from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics
-from asynccfr.inference.heads import Head
+from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics, retold
+from asynccfr.inference.heads import Head, apply_head
 
 _Row = tuple[bytes, tuple[int, ...], "asyncio.Future[list[float]]"]
 
@@ -99,7 +100,7 @@ class BatchingInferer(InfererContext):
         self._threads = threads
         self._threads_seen = 0
         self._lanes: dict[str, _Lane] = {}
-        self._heads: dict[str, Head | Exception] = {}
+        self._heads: dict[str, Head | BaseException] = {}
         self._in_flight: set[_Batch] = set()
         self._sent = 0
         self._watching = False
@@ -132,16 +133,16 @@ class BatchingInferer(InfererContext):
         """See `Inferer.load`. The weights are copied before this returns."""
         if self._closed:
             raise self._refusal(name)
+        frozen = copy.deepcopy(network)
         lane = self._lanes.setdefault(name, _Lane(name))
         if lane.rows:
             self._send(lane, "load")
-        frozen = copy.deepcopy(network)
 
         def job() -> None:
             try:
                 self._engine.load(name, frozen)
                 self._heads[name] = head
-            except Exception as error:
+            except BaseException as error:
                 # Kept for the lane's later batches: a load has no waiter of its own to tell.
                 self._heads[name] = error
 
@@ -164,11 +165,11 @@ class BatchingInferer(InfererContext):
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
-        batch = _Batch(lane.network, lane.rows, lane.opened)
+        batch = _Batch(lane, self._counters)
         lane.rows = []
         self._sent += 1
-        self._counters.sizes[len(batch.rows)] += 1
-        self._counters.reasons[reason] += 1
+        batch.counters.sizes[len(batch.rows)] += 1
+        batch.counters.reasons[reason] += 1
         self._in_flight.add(batch)
         self._jobs.put(lambda: self._answer(batch))
 
@@ -191,17 +192,17 @@ class BatchingInferer(InfererContext):
                 if lane.rows:
                     self._send(lane, "idle")
 
-    def _deliver(self, batch: "_Batch", outcome: list[list[float]] | Exception) -> None:
+    def _deliver(self, batch: "_Batch", outcome: list[list[float]] | BaseException) -> None:
         if batch not in self._in_flight:
             return  # Closed meanwhile: its waiters have been told.
         self._in_flight.discard(batch)
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             batch.fail(outcome)
         else:
             for (_, _, future), policy in zip(batch.rows, outcome, strict=True):
                 if not future.done():  # A cancelled waiter is passed over.
                     future.set_result(policy)
-        self._counters.waits.append(perf_counter() - batch.opened)
+        batch.counters.waits.append(perf_counter() - batch.opened)
         self._watch_for_idle()
 
     def statistics(self) -> Statistics:
@@ -231,7 +232,7 @@ class BatchingInferer(InfererContext):
             for lane in self._lanes.values():
                 if lane.timer is not None:
                     lane.timer.cancel()
-                _Batch(lane.network, lane.rows, lane.opened).fail(closed)
+                _Batch(lane, self._counters).fail(closed)
             self._lanes.clear()
             while self._in_flight:
                 self._in_flight.pop().fail(closed)
@@ -242,10 +243,11 @@ class BatchingInferer(InfererContext):
     # On the inference thread.
 
     def _work(self) -> None:
-        torch.set_num_threads(self._threads)
+        _use_threads(self._threads)
         self._threads_seen = torch.get_num_threads()
         while (job := self._jobs.get()) is not None:
-            job()
+            if not self._closed:
+                job()
         self._tell_loop(self._set_stopped)
 
     def _set_stopped(self) -> None:
@@ -253,60 +255,58 @@ class BatchingInferer(InfererContext):
             self._stopped.set_result(None)
 
     def _answer(self, batch: "_Batch") -> None:
-        if self._closed:
-            return
-        counters, started = self._counters, perf_counter()
-        outcome: list[list[float]] | Exception
+        started = perf_counter()
+        outcome: list[list[float]] | BaseException
         try:
-            outcome = self._policies(batch, counters)
-        except Exception as error:
-            outcome = error
-        counters.busy_seconds += perf_counter() - started
+            outcome = self._policies(batch)
+        except BaseException as error:
+            outcome = error  # Whatever it is: the waiters are told and the thread lives on.
+        batch.counters.busy_seconds += perf_counter() - started
         self._tell_loop(self._deliver, batch, outcome)
 
-    def _policies(self, batch: "_Batch", counters: _Counters) -> list[list[float]]:
+    def _policies(self, batch: "_Batch") -> list[list[float]]:
         encodings, legals, _ = zip(*batch.rows, strict=True)
         rows = stack_encodings(encodings, self._encoding_size)
         head = self._heads[batch.network]
-        if isinstance(head, Exception):
+        if isinstance(head, BaseException):
             raise InferenceError(f"{batch.network!r} could not be loaded: {head}") from head
         started = perf_counter()
         outputs = self._engine.forward(batch.network, rows)
-        counters.forward_seconds += perf_counter() - started
-        policies: list[list[float]] = head(outputs, self._masks.stack(legals)).tolist()
-        if len(policies) != len(batch.rows):
-            raise InferenceError(
-                f"{batch.network!r} gave {len(policies)} results for {len(batch.rows)} requests"
-            )
+        batch.counters.forward_seconds += perf_counter() - started
+        policies: list[list[float]] = apply_head(head, outputs, self._masks.stack(legals)).tolist()
         return policies
 
     def _tell_loop(self, callback: Callable[..., None], *arguments: object) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
-            pass  # The loop is closed: nobody is waiting any more.
+
+
+def _use_threads(count: int) -> None:
+    """Gives the calling thread `count` torch threads, and leaves every other thread its own."""
+    # A thread takes torch's process-wide number at its first use of torch, and setting a
+    # thread's number sets the process-wide one too. So take it first, or it may come later and
+    # undo the setting; and give it back, from a thread that then ends.
+    process_wide = torch.get_num_threads()
+    torch.set_num_threads(count)
+    restorer = threading.Thread(target=torch.set_num_threads, args=(process_wide,))
+    restorer.start()
+    restorer.join()
 
 
 class _Batch:
     """Rows that left together, with their waiters; hashed by identity."""
 
-    __slots__ = ("network", "opened", "rows")
+    __slots__ = ("counters", "network", "opened", "rows")
 
-    def __init__(self, network: str, rows: list[_Row], opened: float) -> None:
-        self.network = network
-        self.rows = rows
-        self.opened = opened
+    def __init__(self, lane: _Lane, counters: _Counters) -> None:
+        self.network = lane.network
+        self.rows = lane.rows
+        self.opened = lane.opened
+        self.counters = counters
+        """Where it counts: those of the moment when it left."""
 
-    def fail(self, cause: Exception) -> None:
+    def fail(self, cause: BaseException) -> None:
         """Raises in every waiter an error of its own, chained to `cause`."""
-        kind = type(cause) if isinstance(cause, InferenceError) else InferenceError
-        message = (
-            str(cause)
-            if isinstance(cause, InferenceError)
-            else f"a batch of {len(self.rows)} requests to {self.network!r} failed: {cause!r}"
-        )
         for _, _, future in self.rows:
             if not future.done():
-                error = kind(message)
-                error.__cause__ = cause
-                future.set_exception(error)
+                future.set_exception(retold(cause))

@@ -1,11 +1,12 @@
 """A policy cache: an inferer around another."""
 
+import asyncio
 from dataclasses import replace
 from typing import Literal
 
 from torch import nn
 
-from asynccfr.inference.base import Inferer, InfererContext, Statistics
+from asynccfr.inference.base import Inferer, InfererContext, Statistics, retold
 from asynccfr.inference.heads import Head
 
 PROBATION = 20_000
@@ -15,13 +16,24 @@ PAYING_HIT_SHARE = 0.35
 """Below this share of hits, what a miss adds costs more than the hits save."""
 
 
+class _Answers:
+    """What is known, and what is being asked, under one set of weights."""
+
+    __slots__ = ("pending", "policies")
+
+    def __init__(self) -> None:
+        self.policies: dict[bytes, list[float]] = {}
+        self.pending: dict[bytes, list[asyncio.Future[list[float] | None]]] = {}
+
+
 class CachingInferer(InfererContext):
     """Remembers the answers of `inner` until the network that gave them changes.
 
     Between two fits a network is a fixed function, so a policy never needs computing twice. The
     key is the network's name and the encoding's bytes: equal encodings have equal legal actions.
-    An answer that arrives after its network has changed goes into the map that was dropped with
-    the old weights, so a stale policy is never served.
+    Who asks for what another coroutine is asking already waits for that answer; if the other is
+    cancelled, it asks itself. An answer that arrives after its network has changed goes into the
+    maps that were dropped with the old weights, so a stale policy is never served.
 
     Args:
         inner: answers what is not remembered.
@@ -36,7 +48,7 @@ class CachingInferer(InfererContext):
         self._inner = inner
         self._auto = mode == "auto"
         self._capacity = capacity
-        self._policies: dict[str, dict[bytes, list[float]]] = {}
+        self._answers: dict[str, _Answers] = {}
         self._hits = 0
         self._trial_hits = 0
         self._trial_misses = 0
@@ -45,19 +57,45 @@ class CachingInferer(InfererContext):
 
     async def infer(self, network: str, encoding: bytes, legal: tuple[int, ...]) -> list[float]:
         """See `Inferer.infer`. The list is shared between callers: do not change it."""
-        policies = self._policies.get(network)
-        if policies is None:
+        answers = self._answers.get(network)
+        if answers is None:
             return await self._inner.infer(network, encoding, legal)
-        policy = policies.get(encoding)
-        if policy is not None:
-            self._hits += 1
-            self._trial_hits += 1
-            return policy
-        self._trial_misses += 1
-        policy = await self._inner.infer(network, encoding, legal)
-        if len(policies) < self._capacity:
-            policies[encoding] = policy
+        policy = answers.policies.get(encoding)
+        while policy is None:
+            others = answers.pending.get(encoding)
+            if others is None:
+                return await self._ask(answers, network, encoding, legal)
+            mine: asyncio.Future[list[float] | None] = asyncio.get_running_loop().create_future()
+            others.append(mine)
+            policy = await mine
+        self._hits += 1
+        self._trial_hits += 1
         return policy
+
+    async def _ask(
+        self, answers: _Answers, network: str, encoding: bytes, legal: tuple[int, ...]
+    ) -> list[float]:
+        self._trial_misses += 1
+        others = answers.pending[encoding] = []
+        policy: list[float] | None = None
+        failure: Exception | None = None
+        try:
+            policy = await self._inner.infer(network, encoding, legal)
+            if len(answers.policies) < self._capacity:
+                answers.policies[encoding] = policy
+            return policy
+        except Exception as error:
+            failure = error
+            raise
+        finally:
+            del answers.pending[encoding]
+            for other in others:
+                if other.done():
+                    continue
+                if failure is None:
+                    other.set_result(policy)  # None, where this asker was cancelled.
+                else:
+                    other.set_exception(retold(failure))
 
     def load(self, name: str, network: nn.Module, head: Head) -> None:
         """See `Inferer.load`; forgets the policies of `name`."""
@@ -67,9 +105,9 @@ class CachingInferer(InfererContext):
             self.active = self.active and self._trial_hits >= PAYING_HIT_SHARE * trial
             self._trial_hits = self._trial_misses = 0
         if self.active:
-            self._policies[name] = {}
+            self._answers[name] = _Answers()
         else:
-            self._policies.clear()
+            self._answers.clear()
 
     def statistics(self) -> Statistics:
         """See `Inferer.statistics`."""

@@ -67,12 +67,15 @@ class UniformInferer(InfererContext):
         self._policies: dict[tuple[int, ...], list[float]] = {}
         self._waiting: list[tuple[asyncio.Future[list[float]], list[float]]] = []
         self._requests = 0
+        self._closed = False
         self._loop = asyncio.get_running_loop()
 
     def infer(
         self, network: str, encoding: bytes, legal: tuple[int, ...]
     ) -> asyncio.Future[list[float]]:
         """See `Inferer.infer`."""
+        if self._closed:
+            raise InferenceClosedError("this inferer is closed; make a new one")
         policy = self._policies.get(legal)
         if policy is None:
             policy = [0.0] * self._num_actions
@@ -104,4 +107,5 @@ class UniformInferer(InfererContext):
         self._requests = 0
 
     async def aclose(self) -> None:
-        """See `Inferer.aclose`."""
+        """See `Inferer.aclose`; what is pending is still answered, at the loop's next pass."""
+        self._closed = True

@@ -28,6 +28,17 @@ def resolve_precision(
     return "bfloat16" if native and hidden_size >= BFLOAT16_FROM_WIDTH else "float32"
 
 
+def padded_rows(count: int) -> int:
+    """The batch size at which `count` rows are computed: a power of two, or a multiple of 64.
+
+    oneDNN compiles a kernel for each new shape, which costs more than the forward itself; a few
+    dozen sizes are soon all compiled.
+    """
+    if count > 64:
+        return (count + 63) // 64 * 64
+    return 1 << (count - 1).bit_length() if count > 0 else 0
+
+
 class EagerEngine:
     """PyTorch as it is: the reference that every other engine must agree with.
 
@@ -50,6 +61,9 @@ class EagerEngine:
     def load(self, name: str, network: nn.Module) -> None:
         """Takes a copy of `network`'s weights, converted to the engine's precision."""
         frozen = copy.deepcopy(network).to(self.device, self._dtype).eval()
+        if self._on_cuda:
+            # The copies ran on another stream than the forwards will.
+            torch.cuda.synchronize(self.device)
         self._networks[name] = frozen.requires_grad_(False)
 
     @torch.inference_mode()
@@ -58,10 +72,12 @@ class EagerEngine:
         network = self._networks[name]
         if self._on_cuda:
             return self._forward_cuda(network, rows)
-        inputs = torch.from_numpy(rows)
-        if self._dtype is not torch.float32:
-            return network(inputs.to(self._dtype)).float().numpy()  # type: ignore[no-any-return]
-        return network(inputs).numpy()  # type: ignore[no-any-return]
+        count = len(rows)
+        padded = padded_rows(count)
+        if padded != count:
+            rows = np.concatenate((rows, np.zeros((padded - count, rows.shape[1]), np.float32)))
+        outputs: torch.Tensor = network(torch.from_numpy(rows).to(self._dtype))
+        return outputs.float().numpy()[:count]
 
     def _forward_cuda(self, network: nn.Module, rows: FloatArray) -> FloatArray:
         count = len(rows)

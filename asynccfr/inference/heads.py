@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from asynccfr.errors import NonFiniteOutputError
+from asynccfr.errors import InferenceError, NonFiniteOutputError
 from asynccfr.games.base import BoolArray, FloatArray
 
 Head = Callable[[FloatArray, BoolArray], FloatArray]
@@ -79,10 +79,31 @@ def masked_softmax(logits: FloatArray, legal: BoolArray) -> FloatArray:
     """
     require_finite(logits)
     masked = np.where(legal, logits, -np.inf)
-    masked -= masked.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):  # Too far below the largest logit: probability 0.
+        masked -= masked.max(axis=1, keepdims=True)
     exponentials = np.exp(masked)
     exponentials /= exponentials.sum(axis=1, keepdims=True)
     return exponentials.astype(np.float32, copy=False)
+
+
+def apply_head(head: Head, outputs: FloatArray, legal: BoolArray) -> FloatArray:
+    """`head`'s policies, float32[B, A], with the shapes checked on the way in and out.
+
+    Raises:
+        InferenceError: where there is not one result a request. NumPy would stretch one row of
+            outputs over a whole batch without a word.
+    """
+    _require_shape("network", outputs, legal.shape)
+    policies = head(outputs, legal)
+    _require_shape("policy head", policies, legal.shape)
+    return policies
+
+
+def _require_shape(source: str, results: FloatArray, shape: tuple[int, ...]) -> None:
+    if results.shape != shape:
+        raise InferenceError(
+            f"the {source} gave results of shape {results.shape} for requests of shape {shape}"
+        )
 
 
 def require_finite(outputs: FloatArray) -> None:

@@ -5,10 +5,10 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from asynccfr.errors import InferenceClosedError
+from asynccfr.errors import InferenceClosedError, InferenceError
 from asynccfr.games.base import LegalMasks, stack_encodings
-from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics
-from asynccfr.inference.heads import Head
+from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics, retold
+from asynccfr.inference.heads import Head, apply_head
 
 
 class LocalInferer(InfererContext):
@@ -26,20 +26,31 @@ class LocalInferer(InfererContext):
         self.reset_statistics()
 
     async def infer(self, network: str, encoding: bytes, legal: tuple[int, ...]) -> list[float]:
-        """See `Inferer.infer`."""
-        if self._closed:
-            raise InferenceClosedError("this inferer is closed; make a new one")
-        rows = stack_encodings((encoding,), self._encoding_size)
-        started = perf_counter()
-        outputs = self._engine.forward(network, rows)
-        self._forward_seconds += perf_counter() - started
-        self._requests += 1
-        policies = self._heads[network](outputs, self._masks.stack((legal,)))
+        """See `Inferer.infer`. A failure is an InferenceError chained to its cause."""
+        self._require_open()
+        head = self._heads.get(network)
+        if head is None:
+            known = ", ".join(sorted(self._heads)) or "none"
+            raise InferenceError(f"no network named {network!r} was loaded; loaded: {known}")
+        try:
+            rows = stack_encodings((encoding,), self._encoding_size)
+            started = perf_counter()
+            outputs = self._engine.forward(network, rows)
+            self._forward_seconds += perf_counter() - started
+            self._requests += 1
+            policies = apply_head(head, outputs, self._masks.stack((legal,)))
+        except Exception as error:
+            raise retold(error) from error
         answer: list[float] = policies[0].tolist()
         return answer
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InferenceClosedError("this inferer is closed; make a new one")
+
     def load(self, name: str, network: nn.Module, head: Head) -> None:
         """See `Inferer.load`."""
+        self._require_open()
         self._engine.load(name, network)
         self._heads[name] = head
 

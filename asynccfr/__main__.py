@@ -1,0 +1,5 @@
+"""`python -m asynccfr`."""
+
+from asynccfr.cli import main
+
+main()
