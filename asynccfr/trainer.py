@@ -23,6 +23,7 @@ from asynccfr.evaluation.exact import (
 from asynccfr.event_loop import collect_garbage, tuned_interpreter
 from asynccfr.fitting import FitReport, advantage_loss, fit, strategy_loss
 from asynccfr.games.base import Game
+from asynccfr.games.checks import require_playable
 from asynccfr.games.registry import load_game
 from asynccfr.inference import Inferer, new_inferer
 from asynccfr.inference.heads import regret_matching
@@ -89,6 +90,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.game = game or load_game(config.game.name, config.game.encoding)
+        require_playable(self.game)
         self.device = preflight.resolve_device(config.run.device)
         preflight.check_memory(config, self.game)
         self.policy: AveragePolicy | None = None

@@ -25,8 +25,9 @@ def global_generators() -> Callable[[], tuple[object, ...]]:
 
 
 @pytest.fixture(autouse=True)
-def _same_torch_threads() -> Iterator[None]:
-    """No test changes how many torch threads the next one has."""
+def _one_torch_thread() -> Iterator[None]:
+    """The tests' tensors are so small that a second thread only costs; and none leaves its own."""
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)

@@ -10,9 +10,11 @@ import operator
 import random
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
+from typing import cast
 
 import numpy as np
 
@@ -22,7 +24,8 @@ from asynccfr.games.openspiel import has_information_state_strings
 
 _GAMES = 20
 _MOVES = 500
-"""The start-up check ends at whichever comes first, so that it is quick in games of any length."""
+_SECONDS = 0.1
+"""The start-up check ends at whichever comes first, but does not cut the first game for time."""
 
 _TOLERANCE = 1e-6
 
@@ -37,6 +40,7 @@ class Node:
         encoding: the bytes of the mover's encoding; empty where no player moves.
         information_state: the mover's string; empty where no player moves or the game has none.
         returns: every player's utility; empty before the end.
+        action: what random play does here; None at the end.
     """
 
     player: int
@@ -44,6 +48,7 @@ class Node:
     encoding: bytes = b""
     information_state: str = ""
     returns: tuple[float, ...] = ()
+    action: int | None = None
 
 
 class _BrokenPromise(Exception):
@@ -64,12 +69,15 @@ def require_playable(game: Game, *, seed: int = 0) -> None:
     require_members(game, label(game))
     require_sizes(game)
     generator = random.Random(seed)
+    deadline = perf_counter() + _SECONDS
     moves = 0
     for _ in range(_GAMES):
         for _ in checked_play(game, generator):
             moves += 1
-            if moves >= _MOVES:
+            if moves == _MOVES:
                 return
+        if perf_counter() > deadline:
+            return
 
 
 def label(game: object) -> str:
@@ -78,14 +86,15 @@ def label(game: object) -> str:
     return name if isinstance(name, str) else type(game).__name__
 
 
-def require_members(game: object, name: str) -> None:
-    """Raises GameError where `game` lacks a member of the Game protocol."""
+def require_members(game: object, name: str) -> Game:
+    """`game` as a Game; raises GameError where it lacks a member of the protocol."""
     missing = _missing(game, Game)
     if missing:
         raise GameError(
             f"the game {name!r} is a {type(game).__name__} that lacks {', '.join(missing)}; see "
             "asynccfr.games.Game for what each must do"
         )
+    return cast(Game, game)
 
 
 def require_sizes(game: Game) -> None:
@@ -121,13 +130,13 @@ def checked_play(game: Game, generator: random.Random) -> Iterator[Node]:
             )
         while True:
             node = _checked_node(game, state)
-            yield node
             if node.player == TERMINAL:
+                yield node
                 return
             actions, probabilities = zip(*node.outcomes, strict=True)
             action = generator.choices(actions, probabilities)[0]
-            _check_moves(game, state, node, action)
-            state.apply_action(action)
+            yield replace(node, action=action)
+            state = _checked_child(game, state, node, action)
             path.append(action)
 
 
@@ -167,7 +176,14 @@ def _naming(game: Game, place: object) -> Iterator[None]:
 
 def _missing(candidate: object, protocol: type) -> list[str]:
     members = (member for member in vars(protocol) if not member.startswith("_"))
-    return sorted(member for member in members if not hasattr(candidate, member))
+    return sorted(member for member in members if not _has(candidate, member))
+
+
+def _has(candidate: object, member: str) -> bool:
+    try:
+        return hasattr(candidate, member)
+    except Exception:
+        return True  # It is there, and what it raises is told once it is asked.
 
 
 def _check_size(member: str, value: object) -> None:
@@ -296,8 +312,7 @@ def _checked_encoding(game: Game, state: State, player: int) -> bytes:
     return encoding
 
 
-def _check_moves(game: Game, state: State, node: Node, action: int) -> None:
-    """Whether `child` and `clone` leave `state` as it is, and lead where `apply_action` leads."""
+def _checked_child(game: Game, state: State, node: Node, action: int) -> State:
     before = _view(game, state)
     child = state.child(action)
     if _view(game, state) != before:
@@ -316,6 +331,7 @@ def _check_moves(game: Game, state: State, node: Node, action: int) -> None:
             f"child({action}) and apply_action({action}) lead to different states; child() is to "
             "return what clone() becomes by apply_action(), which returns nothing"
         )
+    return child
 
 
 def _view(game: Game, state: State) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from asynccfr.errors import GameError
 from asynccfr.games.base import FloatArray, Game, State
@@ -23,6 +23,9 @@ except ImportError as error:
     ) from error
 
 Encoding = Literal["information_state", "observation"]
+
+GameType: TypeAlias = pyspiel.GameType
+"""OpenSpiel's description of a game that need not be loaded for it."""
 
 _OWN_GAME = "choose another game, or wrap it in a Game of your own that encodes its states"
 
@@ -57,12 +60,12 @@ class OpenSpielGame:
         self.encoding = encoding
         self.pyspiel_game = _load(game_string)
         dynamics = self.pyspiel_game.get_type().dynamics
-        if dynamics == pyspiel.GameType.Dynamics.MEAN_FIELD:
+        if dynamics == GameType.Dynamics.MEAN_FIELD:
             raise GameError(
                 f"{self.name!r} is a mean-field game, which Deep CFR does not play; "
                 "choose a sequential or simultaneous game"
             )
-        self.was_simultaneous: bool = dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
+        self.was_simultaneous: bool = dynamics == GameType.Dynamics.SIMULTANEOUS
         if self.was_simultaneous:
             self.pyspiel_game = pyspiel.convert_to_turn_based(self.pyspiel_game)
         self._observation = _observation(self.pyspiel_game, self.name, encoding)
@@ -95,7 +98,7 @@ class OpenSpielGame:
         return self._tensor.tobytes()
 
 
-def open_spiel_types() -> dict[str, pyspiel.GameType]:
+def open_spiel_types() -> dict[str, GameType]:
     """Short name -> type of every game that OpenSpiel has registered."""
     return {kind.short_name: kind for kind in pyspiel.registered_games()}
 
@@ -111,19 +114,16 @@ def has_information_state_strings(game: Game) -> bool:
     return inner is None or bool(inner.get_type().provides_information_state_string)
 
 
-def has_sampled_chance(game: Game) -> bool:
-    """Whether chance draws inside the game, where its outcomes cannot be enumerated."""
-    inner = pyspiel_game_of(game)
-    sampled = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
-    return inner is not None and bool(inner.get_type().chance_mode == sampled)
-
-
 def why_not_enumerable(game: Game) -> str:
     """Why the whole tree of `game` cannot be walked and scored; empty where it can."""
-    if has_sampled_chance(game):
-        return f"{game.name} samples chance inside the game, so its outcomes cannot be enumerated"
-    if not has_information_state_strings(game):
-        return f"{game.name} has no information-state strings in OpenSpiel"
+    inner = pyspiel_game_of(game)
+    if inner is None:
+        return ""
+    kind = inner.get_type()
+    if kind.chance_mode == GameType.ChanceMode.SAMPLED_STOCHASTIC:
+        return "chance is drawn inside the game, so its outcomes cannot be enumerated"
+    if not kind.provides_information_state_string:
+        return "the game has no information-state strings"
     return ""
 
 

@@ -84,9 +84,7 @@ def _from_factory(name: str) -> Game:
                 f"the factory of the game {name!r} raises {describe(error)}; it is called with no "
                 "argument and must return a Game"
             ) from error
-    require_members(game, name)
-    assert isinstance(game, Game)
-    return game
+    return require_members(game, name)
 
 
 def _import(module_name: str, name: str) -> object:

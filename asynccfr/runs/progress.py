@@ -35,10 +35,12 @@ class Display(Observer, Protocol):
 
 def new_display(run: RunSettings, stream: TextIO | None = None) -> Display:
     """A live display where `stream` (stderr if None) is a terminal, plain lines elsewhere."""
-    console = Console(file=stream or sys.stderr)
-    if console.is_terminal and not console.is_dumb_terminal:
+    stream = stream or sys.stderr
+    console = Console(file=stream)
+    # Rich alone would take a pipe for a terminal where FORCE_COLOR is set.
+    if stream.isatty() and console.is_terminal and not console.is_dumb_terminal:
         return LiveDisplay(run, console)
-    return PlainLines(run, stream or sys.stderr)
+    return PlainLines(run, stream)
 
 
 class PlainLines:
@@ -157,7 +159,7 @@ class LiveDisplay:
 
     def _seconds_left(self, now: float) -> float | None:
         """Iterations cost alike, so those behind tell what those ahead will take."""
-        if not self._completed:
+        if self._completed in (0, self._run.iterations):
             return None
         per_iteration = (self._completed_at - self._started) / self._completed
         left = per_iteration * (self._run.iterations - self._completed)

@@ -1,15 +1,18 @@
 """What a finished run says on stdout."""
 
-from typing import Any
+import shlex
+from typing import TYPE_CHECKING, Any
 
 from asynccfr.config import Config
-from asynccfr.evaluation.exact import ExactEvaluation
 from asynccfr.runs.directory import RunDirectory
-from asynccfr.trainer import TrainingResult
+
+if TYPE_CHECKING:
+    from asynccfr.evaluation.exact import ExactEvaluation
+    from asynccfr.trainer import Trainer, TrainingResult
 
 
 def summary_record(
-    config: Config, result: TrainingResult, directory: RunDirectory
+    config: Config, result: "TrainingResult", directory: RunDirectory
 ) -> dict[str, Any]:
     """The closing summary as one JSON object."""
     traversal_seconds = sum(report.metrics["traversal_seconds"] for report in result.reports)
@@ -27,7 +30,7 @@ def summary_record(
     }
 
 
-def evaluation_record(evaluation: ExactEvaluation | None) -> dict[str, Any]:
+def evaluation_record(evaluation: "ExactEvaluation | None") -> dict[str, Any]:
     """An exact evaluation under the names that metrics.jsonl uses; nulls where there is none."""
     return {
         "nash_conv": evaluation and evaluation.nash_conv,
@@ -36,7 +39,7 @@ def evaluation_record(evaluation: ExactEvaluation | None) -> dict[str, Any]:
     }
 
 
-def summary_text(config: Config, result: TrainingResult, directory: RunDirectory) -> str:
+def summary_text(config: Config, result: "TrainingResult", directory: RunDirectory) -> str:
     """The closing summary to read: what was reached, where it lies, what to run next."""
     record = summary_record(config, result, directory)
     done, wanted = record["iterations"], config.run.iterations
@@ -51,13 +54,27 @@ def summary_text(config: Config, result: TrainingResult, directory: RunDirectory
         "note": record["note"],
         "run directory": str(directory.path),
     }
+    where = shlex.quote(str(directory.path))
+    following = f"python -m asynccfr evaluate {where}"
+    if result.note:
+        following = f"asynccfr.load_policy({str(directory.path)!r}) in Python"
     table = aligned({key: value for key, value in lines.items() if value})
-    if result.evaluation is None:
-        return table
-    return f"{table}\n\nnext: python -m asynccfr evaluate {directory.path}"
+    return f"{table}\n\nnext: {following}"
 
 
-def evaluation_lines(evaluation: ExactEvaluation | None) -> dict[str, str]:
+def interruption(trainer: "Trainer", directory: RunDirectory) -> str:
+    """What a run that was stopped leaves on disk, in one sentence."""
+    count = len(directory.read_metrics())
+    where = repr(str(directory.path))
+    if not count:
+        return f"interrupted before the first iteration ended; {where} holds the settings alone"
+    text = f"interrupted after iteration {count}; {where} holds the metrics of every iteration"
+    if trainer.policy is None or not directory.policy_file.exists():
+        return f"{text}, and no policy, for none was due yet"
+    return f"{text} and the policy of iteration {trainer.policy.iteration}"
+
+
+def evaluation_lines(evaluation: "ExactEvaluation | None") -> dict[str, str]:
     """Label -> value for an exact evaluation; empty where there is none."""
     if evaluation is None:
         return {}
@@ -75,8 +92,7 @@ def aligned(lines: dict[str, str]) -> str:
     return "\n".join(f"{label:<{width}}{value}" for label, value in lines.items())
 
 
-def _note(config: Config, result: TrainingResult) -> str:
+def _note(config: Config, result: "TrainingResult") -> str:
     if result.evaluation is not None or result.note:
         return result.note
-    assert not config.evaluation.exact
     return "NashConv is not computed: evaluation.exact is false"

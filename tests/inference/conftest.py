@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import selectors
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -143,13 +143,20 @@ def batching(engine: GatedEngine) -> Callable[..., AbstractAsyncContextManager[B
         options = {"max_batch": 512, "max_wait_us": 60e6} | settings
         inferer = BatchingInferer(engine, encoding_size=3, num_actions=3, **options)
         inferer.load("echo", nn.Identity(), regret_matching)
-        try:
-            async with inferer:
+        async with inferer:
+            try:
                 yield inferer
-        finally:
-            engine.gate.set()
+            finally:
+                engine.gate.set()
 
     return open_inferer
+
+
+@pytest.fixture(autouse=True)
+def _no_error_is_lost(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """asyncio logs what nobody could catch, such as a future's exception never retrieved."""
+    yield
+    assert [r.getMessage() for r in caplog.get_records("call") if r.name == "asyncio"] == []
 
 
 @pytest.fixture(params=["local", "batching"])
@@ -181,7 +188,7 @@ def random_network() -> Callable[[int, int, int], nn.Module]:
 
 @pytest.fixture
 def random_requests() -> Callable[[int, int, int, int], list[tuple[bytes, tuple[int, ...]]]]:
-    """(count, F, A, seed) -> that many random encodings, each with a random set of legal actions."""
+    """(count, F, A, seed) -> random encodings, each with a random set of legal actions."""
 
     def make(
         count: int, encoding_size: int, num_actions: int, seed: int
