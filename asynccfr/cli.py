@@ -14,18 +14,14 @@ import warnings
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from asynccfr import __version__
 from asynccfr.config import load_config, presets, settings_yaml
-from asynccfr.errors import AsyncCFRError, GameError, InputError, Interrupted
-
-if TYPE_CHECKING:
-    from asynccfr.evaluation.exact import ExactEvaluation
-    from asynccfr.policy import AveragePolicy
+from asynccfr.errors import AsyncCFRError, InputError, Interrupted
 
 T = TypeVar("T")
 
@@ -134,12 +130,14 @@ def evaluate(
     as_json: JsonFlag = False,
 ) -> None:
     """Compute the exact NashConv of a trained policy."""
+    from asynccfr.evaluation.exact import enumerate_information_states, evaluate_exactly
     from asynccfr.policy import load_policy
     from asynccfr.runs.summary import aligned, evaluation_lines, evaluation_record
 
     policy = load_policy(run)
     limit = max_histories or policy.config.evaluation.max_histories
-    evaluation = _evaluate(policy, limit)
+    states = enumerate_information_states(policy.played_game, limit)
+    evaluation = evaluate_exactly(policy.played_game, states, policy.probabilities)
     game, iteration = policy.config.game.name, policy.iteration
     if as_json:
         about = {"policy": str(run), "game": game, "iteration": iteration}
@@ -205,23 +203,6 @@ def check_game(
 def settings() -> None:
     """Print every setting with its default and what it does, as a settings file."""
     print(settings_yaml(), end="")
-
-
-def _evaluate(policy: "AveragePolicy", max_histories: int) -> "ExactEvaluation":
-    from asynccfr.evaluation.exact import enumerate_information_states, evaluate_exactly
-    from asynccfr.games.openspiel import why_not_enumerable
-
-    game = policy.played_game
-    obstacle = why_not_enumerable(game)
-    if obstacle:
-        raise GameError(f"NashConv of {game.name!r} cannot be computed: {obstacle}")
-    states = enumerate_information_states(game, max_histories)
-    if states is None:
-        raise GameError(
-            f"NashConv is not computed: {game.name!r} has more than {max_histories:,} histories; "
-            "give a larger --max-histories if you can wait"
-        )
-    return evaluate_exactly(game, states, policy.probabilities)
 
 
 async def _stoppable(work: Coroutine[Any, Any, T], on_interrupt: Callable[[], None]) -> T:

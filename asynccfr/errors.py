@@ -4,7 +4,8 @@ AsyncCFRError
 ├── InputError                 something the user wrote is wrong; exit code 2
 │   ├── SettingsError          a settings file, a key, a value
 │   ├── GameError              a game that is unknown, incomplete or unsuitable
-│   └── RunDirectoryError      a run directory that cannot be written or read
+│   ├── RunDirectoryError      a run directory that cannot be written or read
+│   └── NotEnumerableError     a game whose tree cannot be walked, or is too big to
 ├── InferenceError             a batch of policy requests failed
 │   ├── InferenceClosedError   a request was made to, or pending in, a closed inferer
 │   └── NonFiniteOutputError   a network answered NaN or infinity
@@ -31,6 +32,10 @@ class GameError(InputError):
 
 class RunDirectoryError(InputError):
     """A run directory that cannot be created, written or read."""
+
+
+class NotEnumerableError(InputError):
+    """Exact evaluation was asked of a game whose tree cannot be walked, or is too big to."""
 
 
 class InferenceError(AsyncCFRError):

@@ -14,6 +14,7 @@ import torch
 
 from asynccfr import preflight
 from asynccfr.config import Config
+from asynccfr.errors import NotEnumerableError
 from asynccfr.evaluation.exact import (
     ExactEvaluation,
     InformationStates,
@@ -247,18 +248,16 @@ class Trainer:
             return None
         self._tell_phase(t, "evaluate")
         limit = self.config.evaluation.max_histories
-        if self._information_states is None:
-            self._information_states = enumerate_information_states(self.game, limit)
-        states = self._information_states
-        if states is None:
-            self.note = (
-                f"NashConv is not computed: {self.game.name} has more than {limit:,} histories "
-                "(evaluation.max_histories)"
-            )
+        try:
+            return await self._in_fit_thread(lambda stop: self._nash_conv(policy, limit))
+        except NotEnumerableError as error:
+            self.note = str(error)
             return None
-        return await self._in_fit_thread(
-            lambda stop: evaluate_exactly(self.game, states, policy.probabilities)
-        )
+
+    def _nash_conv(self, policy: AveragePolicy, max_histories: int) -> ExactEvaluation:
+        if self._information_states is None:
+            self._information_states = enumerate_information_states(self.game, max_histories)
+        return evaluate_exactly(self.game, self._information_states, policy.probabilities)
 
     async def _in_fit_thread(self, work: Callable[..., T]) -> T:
         stop = threading.Event()

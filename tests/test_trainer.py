@@ -146,7 +146,8 @@ def test_kuhn_converges(backend, seed):
         "kuhn_poker(players=3)",
         "goofspiel(num_cards=4,imp_info=True)",
         "python_kuhn_poker",
-        "phantom_ttt",
+        "dark_hex(board_size=2)",
+        "bridge_uncontested_bidding",
         "asynccfr.games.one_card_poker:OneCardPoker",
     ],
 )

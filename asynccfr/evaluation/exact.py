@@ -8,6 +8,7 @@ import pyspiel
 from open_spiel.python.algorithms import exploitability as open_spiel_exploitability
 from open_spiel.python.policy import Policy
 
+from asynccfr.errors import NotEnumerableError
 from asynccfr.games.base import (
     CHANCE,
     BoolArray,
@@ -18,7 +19,7 @@ from asynccfr.games.base import (
     bytes_encoder,
     stack_encodings,
 )
-from asynccfr.games.openspiel import pyspiel_game_of
+from asynccfr.games.openspiel import pyspiel_game_of, why_not_enumerable
 
 BatchedPolicy = Callable[[FloatArray, BoolArray], FloatArray]
 """(encodings float32[N, F], legal bool[N, A]) -> policies float32[N, A]."""
@@ -54,12 +55,16 @@ class ExactEvaluation:
     expected_returns: tuple[float, ...]
 
 
-def enumerate_information_states(game: Game, max_histories: int) -> InformationStates | None:
-    """Walks the whole game tree once.
+def enumerate_information_states(game: Game, max_histories: int) -> InformationStates:
+    """Walks the whole game tree once, and finds every information state.
 
-    Returns:
-        Every information state; or None as soon as the tree has more than `max_histories`.
+    Raises:
+        NotEnumerableError: where the tree cannot be walked, or as soon as it is seen to have more
+            than `max_histories` nodes.
     """
+    obstacle = why_not_enumerable(game)
+    if obstacle:
+        raise NotEnumerableError(f"NashConv of {game.name!r} cannot be computed: {obstacle}")
     encode = bytes_encoder(game)
     rows: dict[str, tuple[bytes, tuple[int, ...]]] = {}
     stack = [game.new_initial_state()]
@@ -68,7 +73,10 @@ def enumerate_information_states(game: Game, max_histories: int) -> InformationS
         state = stack.pop()
         histories += 1
         if histories + len(stack) > max_histories:
-            return None
+            raise NotEnumerableError(
+                f"NashConv is not computed: {game.name!r} has more than {max_histories:,} "
+                "histories; raise evaluation.max_histories (evaluate --max-histories) to wait for it"
+            )
         if state.is_terminal():
             continue
         player = state.current_player()

@@ -17,6 +17,9 @@ from asynccfr.traversal.external_sampling import AdvantageRow, Rows, StrategyRow
 ROWS_BEFORE_PACKING = 50_000
 """Rows kept as Python objects before they become arrays, some eight times smaller."""
 
+TURN_SECONDS = 0.05
+"""The longest that traversals keep the event loop to themselves, as far as they are short."""
+
 
 @dataclass(frozen=True)
 class TraversalTask:
@@ -92,6 +95,7 @@ async def run_traversals(
     collector = _Collector(game, task.indices)
     encode = bytes_encoder(game)
     waiting = iter(task.indices)
+    turn_ends = started + TURN_SECONDS
 
     async def work() -> None:
         for index in waiting:
@@ -109,6 +113,11 @@ async def run_traversals(
             collector.add(index, rows, value)
             if on_progress is not None:
                 on_progress(collector.done)
+            nonlocal turn_ends
+            if perf_counter() > turn_ends:
+                # An inferer that answers at once never lets the loop look at cancellations.
+                await asyncio.sleep(0)
+                turn_ends = perf_counter() + TURN_SECONDS
 
     workers = [
         asyncio.ensure_future(work()) for _ in range(min(concurrency, len(task.indices)))

@@ -5,6 +5,7 @@ import pyspiel
 import pytest
 from open_spiel.python.policy import TabularPolicy
 
+from asynccfr.errors import NotEnumerableError
 from asynccfr.evaluation.exact import enumerate_information_states, evaluate_exactly
 from asynccfr.games import load_game
 
@@ -91,12 +92,13 @@ def test_a_game_in_python_is_evaluated_by_the_same_definition():
 
 
 def test_the_gate_stops_before_a_big_game_is_walked():
-    assert enumerate_information_states(load_game("fhp"), 5_000) is None
+    with pytest.raises(NotEnumerableError, match="more than 5,000 histories"):
+        enumerate_information_states(load_game("fhp"), 5_000)
     kuhn = load_game("kuhn_poker")
-    # Kuhn has 58 histories: 1 + 3 + 6 deals, 6 x (4 decisions below and 5 ends - 1 shared) more.
     histories = count_histories(kuhn.new_initial_state())
-    assert enumerate_information_states(kuhn, histories) is not None
-    assert enumerate_information_states(kuhn, histories - 1) is None
+    assert len(enumerate_information_states(kuhn, histories).keys) == 12
+    with pytest.raises(NotEnumerableError):
+        enumerate_information_states(kuhn, histories - 1)
 
 
 def count_histories(state):
