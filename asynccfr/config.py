@@ -74,7 +74,7 @@ class GameSettings(_Section):
 class NetworkSettings(_Section):
     """The shape of every network."""
 
-    hidden_size: Count = Field(64, description="Units in each hidden layer.")
+    hidden_size: Count = Field(128, description="Units in each hidden layer.")
     num_layers: Count = Field(3, description="Hidden layers.")
 
 
@@ -82,9 +82,9 @@ class TraversalSettings(_Section):
     """Sampling the game tree."""
 
     traversals_per_player: Count = Field(
-        500, description="Traversals K for each player in each iteration."
+        1000, description="Traversals K for each player in each iteration."
     )
-    concurrency: Count = Field(1024, description="Traversals in flight at a time.")
+    concurrency: Count = Field(512, description="Traversals in flight at a time.")
 
 
 class InferenceSettings(_Section):
@@ -95,7 +95,7 @@ class InferenceSettings(_Section):
     )
     max_batch: Count = Field(512, description="Most rows in a batch.")
     max_wait_us: Positive = Field(
-        2000.0, description="Longest that a batch stays open, in microseconds."
+        20_000.0, description="Longest that a batch stays open, in microseconds."
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
@@ -114,8 +114,8 @@ class FitSettings(_Section):
     """Fitting one network to its memory."""
 
     train_steps: Count = Field(300, description="Training steps in a fit.")
-    batch_size: Count = Field(1024, description="Rows in a training batch.")
-    learning_rate: Positive = Field(2e-3, description="Adam's rate at the first step.")
+    batch_size: Count = Field(2048, description="Rows in a training batch.")
+    learning_rate: Positive = Field(4e-3, description="Adam's rate at the first step.")
     final_learning_rate_share: float = Field(
         0.05, ge=0, le=1, description="Rate at the last step over the rate at the first; linear."
     )
@@ -148,8 +148,10 @@ class TrainingSettings(_Section):
     threads: Threads | None = Field(
         None, description="Torch threads of a fit; null takes every core this process may use."
     )
-    amp: Annotated[Literal["off", "bf16"], BeforeValidator(_words)] = Field(
-        "off", description="bf16 runs the forwards of a fit in bfloat16 under autocast."
+    amp: Annotated[Literal["auto", "off", "bf16"], BeforeValidator(_words)] = Field(
+        "auto",
+        description="bf16 runs the forwards of a fit in bfloat16 under autocast, weights and "
+        "losses staying float32; auto does so where the hardware computes in it.",
     )
 
 

@@ -27,6 +27,7 @@ from asynccfr.games.base import Game
 from asynccfr.games.checks import require_playable
 from asynccfr.games.registry import load_game
 from asynccfr.inference import Inferer, new_inferer
+from asynccfr.inference.engines import computes_bfloat16
 from asynccfr.inference.heads import regret_matching
 from asynccfr.memory import Reservoir
 from asynccfr.metrics import IterationMetrics, IterationReport
@@ -113,7 +114,8 @@ class Trainer:
         self._strategy_memory = self._new_reservoir(
             config.strategy.memory_capacity, Purpose.STRATEGY_RESERVOIR
         )
-        self._amp = config.training.amp == "bf16"
+        amp = config.training.amp
+        self._amp = computes_bfloat16(self.device) if amp == "auto" else amp == "bf16"
         self._head = partial(regret_matching, fallback=config.advantage.fallback)
         self._information_states: InformationStates | None = None
         self._inferer: Inferer
@@ -125,7 +127,16 @@ class Trainer:
         """Every iteration, then the result."""
         async for _ in self:
             pass
-        assert self.policy is not None
+        return self.result()
+
+    def result(self) -> TrainingResult:
+        """What the finished run reached.
+
+        Raises:
+            RuntimeError: where no policy has been fitted yet.
+        """
+        if self.policy is None:
+            raise RuntimeError("the run has not reached its first evaluation")
         return TrainingResult(self.policy, self.reports, self.reports[-1].evaluation, self.note)
 
     async def __aiter__(self) -> AsyncIterator[IterationReport]:

@@ -21,11 +21,15 @@ def resolve_precision(
     """`auto` becomes bfloat16 where the hardware computes in it and the network is wide enough."""
     if precision != "auto":
         return precision
+    wide = hidden_size >= BFLOAT16_FROM_WIDTH
+    return "bfloat16" if wide and computes_bfloat16(device) else "float32"
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether `device` multiplies matrices in bfloat16 itself; emulation is slower than float32."""
     if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        native = bool(torch.cpu._is_avx512_bf16_supported())
-    return "bfloat16" if native and hidden_size >= BFLOAT16_FROM_WIDTH else "float32"
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def padded_rows(count: int) -> int:

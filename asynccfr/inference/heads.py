@@ -64,7 +64,8 @@ def _fallback_policies(
     if fallback == "best":
         masked = np.where(legal, advantages, -np.inf)
         chosen = masked == masked.max(axis=1, keepdims=True)
-    return (chosen / chosen.sum(axis=1, keepdims=True)).astype(np.float32)
+    policies: FloatArray = (chosen / chosen.sum(axis=1, keepdims=True)).astype(np.float32)
+    return policies
 
 
 def masked_softmax(logits: FloatArray, legal: BoolArray) -> FloatArray:

@@ -21,10 +21,7 @@ async def record(trainer: Trainer, directory: RunDirectory) -> TrainingResult:
         policy = trainer.policy
         if policy is not None and policy.iteration == report.iteration:
             directory.save_policy(policy)
-    assert trainer.policy is not None
-    return TrainingResult(
-        trainer.policy, trainer.reports, trainer.reports[-1].evaluation, trainer.note
-    )
+    return trainer.result()
 
 
 def train(

@@ -145,6 +145,18 @@ async def test_idle_means_that_every_coroutine_has_had_its_turn(engine, batching
     assert numbered(engine) == [list(range(50))] * 3
 
 
+async def test_a_coroutine_that_can_still_run_is_waited_for(engine, batching: Batching):
+    async def ask(i: int) -> None:
+        if i == 1:
+            await asyncio.sleep(0)  # It asks one pass through the ready queue later.
+        await inferer.infer("echo", encode(i, 1, 1), ALL)
+
+    async with batching() as inferer:
+        await asyncio.gather(ask(0), ask(1))
+
+    assert numbered(engine) == [[0, 1]]
+
+
 async def test_two_batches_are_in_flight_and_the_third_fills_until_one_is_back(
     engine, batching: Batching
 ):

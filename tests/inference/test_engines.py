@@ -12,10 +12,16 @@ CPU = torch.device("cpu")
 WIDE = BFLOAT16_FROM_WIDTH
 
 
+def say_of_the_cpu(monkeypatch: pytest.MonkeyPatch, computes_bfloat16: bool) -> None:
+    """Whatever this machine has, makes torch say that it does or does not compute in bfloat16."""
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: computes_bfloat16)
+
+
 @pytest.mark.parametrize("asked", ["float32", "bfloat16"])
 @pytest.mark.parametrize("native", [False, True])
 def test_a_precision_that_was_asked_for_is_taken(monkeypatch, asked, native: bool):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
+    say_of_the_cpu(monkeypatch, native)
 
     assert resolve_precision(asked, CPU, 8) == asked
     assert resolve_precision(asked, CPU, WIDE) == asked
@@ -33,14 +39,14 @@ def test_a_precision_that_was_asked_for_is_taken(monkeypatch, asked, native: boo
 def test_auto_takes_bfloat16_where_the_hardware_has_it_and_the_network_is_wide(
     monkeypatch, native: bool, width: int, precision: str
 ):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
+    say_of_the_cpu(monkeypatch, native)
 
     assert resolve_precision("auto", CPU, width) == precision
 
 
 @pytest.mark.parametrize("native", [False, True])
 def test_auto_on_a_gpu_asks_the_gpu(monkeypatch, native: bool):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: not native)
+    say_of_the_cpu(monkeypatch, not native)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
 
     precision = resolve_precision("auto", torch.device("cuda"), WIDE)
