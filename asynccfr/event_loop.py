@@ -24,15 +24,18 @@ def tuned_interpreter() -> Iterator[None]:
     """
     collecting = gc.isenabled()
     interval = sys.getswitchinterval()
+    thaw = gc.get_freeze_count() == 0  # What somebody else froze stays frozen.
     gc.collect()
-    gc.freeze()
+    if thaw:
+        gc.freeze()
     gc.disable()
     sys.setswitchinterval(min(SWITCH_INTERVAL_SECONDS, interval))
     try:
         yield
     finally:
         sys.setswitchinterval(interval)
-        gc.unfreeze()
+        if thaw:
+            gc.unfreeze()
         if collecting:
             gc.enable()
 

@@ -41,7 +41,7 @@ class ActionNetwork(nn.Module):
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
     # nn.Linear draws its weights from the global generator, which belongs to the user.
-    linear: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    linear: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
     return linear
 
 

@@ -31,9 +31,7 @@ class AveragePolicy(Policy):  # type: ignore[misc]
         iteration: after how many iterations.
     """
 
-    def __init__(
-        self, game: Game, network: ActionNetwork, config: Config, iteration: int
-    ) -> None:
+    def __init__(self, game: Game, network: ActionNetwork, config: Config, iteration: int) -> None:
         super().__init__(pyspiel_game_of(game) or game, list(range(game.num_players)))
         self.played_game = game
         self.network = network.cpu().float().eval()

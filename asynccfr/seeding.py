@@ -19,10 +19,15 @@ class Purpose(IntEnum):
 
 def numpy_generator(seed: int, purpose: Purpose, *path: int) -> np.random.Generator:
     """A generator that depends on the run's seed, the purpose and `path`, and on nothing else."""
-    return np.random.default_rng([seed, int(purpose), *path])
+    return np.random.default_rng(_sequence(seed, purpose, path))
 
 
 def torch_generator(seed: int, purpose: Purpose, *path: int) -> torch.Generator:
     """As `numpy_generator`, for torch on the CPU."""
-    state = np.random.SeedSequence([seed, int(purpose), *path]).generate_state(1, np.uint64)
+    state = _sequence(seed, purpose, path).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+
+
+def _sequence(seed: int, purpose: Purpose, path: tuple[int, ...]) -> np.random.SeedSequence:
+    # A spawn key, unlike a longer seed, tells a path from the same path with zeros behind it.
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), *path))

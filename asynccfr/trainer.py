@@ -1,6 +1,7 @@
 """The training loop of Deep CFR."""
 
 import asyncio
+import copy
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Protocol, TypeVar
-
-import torch
 
 from asynccfr import preflight
 from asynccfr.config import Config
@@ -34,6 +33,7 @@ from asynccfr.metrics import IterationMetrics, IterationReport
 from asynccfr.networks import ActionNetwork, new_network
 from asynccfr.policy import AveragePolicy
 from asynccfr.seeding import Purpose, numpy_generator, torch_generator
+from asynccfr.torch_threads import use_threads
 from asynccfr.traversal.runner import TraversalResult, TraversalTask, run_traversals
 
 T = TypeVar("T")
@@ -186,9 +186,7 @@ class Trainer:
             evaluating = perf_counter()
             metrics.evaluation = await self._evaluate(t, self.policy)
             metrics.evaluation_seconds = perf_counter() - evaluating
-            self._strategy_seconds = (
-                metrics.strategy_fit.seconds + metrics.evaluation_seconds
-            )
+            self._strategy_seconds = metrics.strategy_fit.seconds + metrics.evaluation_seconds
         now = perf_counter()
         return metrics.report(t, now - started, now - self._started), last
 
@@ -221,9 +219,10 @@ class Trainer:
 
     async def _fit_advantage(self, t: int, player: int) -> FitReport:
         self._tell_phase(t, "fit advantage")
-        network = self._networks[player]
         if self.config.advantage.reinitialise:
             network = self._new_network(Purpose.ADVANTAGE_WEIGHTS, t, player)
+        else:
+            network = copy.deepcopy(self._networks[player])
         report = await self._in_fit_thread(
             partial(
                 fit,
@@ -275,7 +274,7 @@ class Trainer:
         threads = self.config.training.threads or preflight.available_cores()
 
         def job() -> T:
-            torch.set_num_threads(threads)
+            use_threads(threads)
             return work(stop=stop)
 
         future = asyncio.get_running_loop().run_in_executor(self._fit_thread, job)

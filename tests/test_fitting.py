@@ -159,8 +159,11 @@ def test_advantages_become_the_t_weighted_mean_of_the_samples():
     network = Constant(3)
 
     fit(
-        network, memory, advantage_loss,
-        settings(train_steps=300, batch_size=1000, learning_rate=0.05), generator(),
+        network,
+        memory,
+        advantage_loss,
+        settings(train_steps=300, batch_size=1000, learning_rate=0.05),
+        generator(),
     )
 
     torch.testing.assert_close(
@@ -176,8 +179,11 @@ def test_strategies_become_the_t_weighted_mean_of_the_policies():
     network = Constant(3)
 
     fit(
-        network, memory, strategy_loss,
-        settings(train_steps=300, batch_size=1000, learning_rate=0.05), generator(),
+        network,
+        memory,
+        strategy_loss,
+        settings(train_steps=300, batch_size=1000, learning_rate=0.05),
+        generator(),
     )
 
     policy = network.outputs[:2].softmax(0).detach()
@@ -255,9 +261,7 @@ def slope(outputs: Tensor, rows: Batch) -> Tensor:
 def test_the_rate_falls_linearly(steps: int, final_share: float, sum_of_rates: float):
     network = Constant(1)
     memory = memory_of([[1.0]], [[0.0]], [[1]], [1])
-    chosen = settings(
-        train_steps=steps, final_learning_rate_share=final_share, gradient_clip=None
-    )
+    chosen = settings(train_steps=steps, final_learning_rate_share=final_share, gradient_clip=None)
 
     fit(network, memory, slope, chosen, generator())
 
@@ -294,8 +298,11 @@ def test_a_memory_smaller_than_a_batch_trains_on_what_it_holds():
 def test_an_empty_memory_says_so():
     with pytest.raises(ValueError, match="empty"):
         fit(
-            small_network(), Reservoir(10, 5, 3, np.random.default_rng(0)), advantage_loss,
-            settings(), generator(),
+            small_network(),
+            Reservoir(10, 5, 3, np.random.default_rng(0)),
+            advantage_loss,
+            settings(),
+            generator(),
         )
 
 
@@ -330,8 +337,11 @@ def test_a_loss_that_is_not_finite_raises_and_names_step_and_rate(step: int):
 
     with pytest.raises(FittingError, match=rf"nan at step {step} of 10.*0\.0123"):
         fit(
-            small_network(), random_memory(), loss,
-            settings(train_steps=10, learning_rate=0.0123), generator(),
+            small_network(),
+            random_memory(),
+            loss,
+            settings(train_steps=10, learning_rate=0.0123),
+            generator(),
         )
 
 

@@ -133,9 +133,7 @@ def test_a_batch_has_the_types_that_a_network_takes():
 @pytest.mark.parametrize(
     ("rows", "batch_size", "count"), [(3, 10, 3), (3, 3, 3), (3, 2, 2), (1, 5, 1), (50, 20, 10)]
 )
-def test_a_memory_too_small_for_a_batch_gives_what_it_holds(
-    rows: int, batch_size: int, count: int
-):
+def test_a_memory_too_small_for_a_batch_gives_what_it_holds(rows: int, batch_size: int, count: int):
     memory = reservoir(10)
     add(memory, [rows])
 

@@ -75,7 +75,8 @@ def enumerate_information_states(game: Game, max_histories: int) -> InformationS
         if histories + len(stack) > max_histories:
             raise NotEnumerableError(
                 f"NashConv is not computed: {game.name!r} has more than {max_histories:,} "
-                "histories; raise evaluation.max_histories (evaluate --max-histories) to wait for it"
+                "histories; raise evaluation.max_histories (evaluate --max-histories) if you can "
+                "wait for it"
             )
         if state.is_terminal():
             continue

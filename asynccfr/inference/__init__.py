@@ -22,7 +22,10 @@ def new_inferer(
     inferer: Inferer
     if settings.backend == "local":
         inferer = LocalInferer(
-            engine, encoding_size=game.encoding_size, num_actions=game.num_actions
+            engine,
+            encoding_size=game.encoding_size,
+            num_actions=game.num_actions,
+            threads=settings.threads,
         )
     else:
         inferer = BatchingInferer(

@@ -7,7 +7,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from torch import nn
 
-from asynccfr.errors import InferenceError
+from asynccfr.errors import InferenceClosedError, InferenceError, NonFiniteOutputError
 from asynccfr.games.base import FloatArray
 from asynccfr.inference.heads import Head
 
@@ -17,10 +17,10 @@ class Statistics:
     """What an inferer has done since it was made or since `reset_statistics`.
 
     Attributes:
-        requests: how many requests were answered, cache hits included.
+        requests: how many requests left for a forward, and how many a policy cache answered.
         batches: how many forwards answered them.
         batch_sizes: rows in a batch -> how many batches had that many.
-        reasons: why batches left, `size`, `deadline` or `idle` -> how many.
+        reasons: why batches left, `size`, `deadline`, `idle` or `load` -> how many.
         wait_us: percentile (50, 90, 99) -> microseconds from the arrival of a batch's first
             row to its answer, over the latest batches.
         busy_share: the inference thread's busy time over elapsed time, 0 to 1.
@@ -77,13 +77,18 @@ class Inferer(Protocol):
         """Fails what is pending and releases threads; idempotent. `infer` then raises."""
 
 
-def retold(cause: Exception) -> InferenceError:
+def retold(cause: BaseException) -> InferenceError:
     """A fresh error for one more waiter, chained to `cause`.
 
     One exception object raised in many tasks would gather the tracebacks of all of them.
     """
-    kind = type(cause) if isinstance(cause, InferenceError) else InferenceError
-    error = kind(str(cause) if isinstance(cause, InferenceError) else f"inference failed: {cause!r}")
+    kind, message = InferenceError, f"inference failed: {cause!r}"
+    if isinstance(cause, InferenceError):
+        message = str(cause)
+    for known in (InferenceClosedError, NonFiniteOutputError):
+        if isinstance(cause, known):
+            kind = known
+    error = kind(message)
     error.__cause__ = cause
     return error
 

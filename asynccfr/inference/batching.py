@@ -18,6 +18,7 @@ from asynccfr.errors import InferenceClosedError, InferenceError
 from asynccfr.games.base import LegalMasks, stack_encodings
 from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics, retold
 from asynccfr.inference.heads import Head, apply_head
+from asynccfr.torch_threads import use_threads
 
 _Row = tuple[bytes, tuple[int, ...], "asyncio.Future[list[float]]"]
 
@@ -156,9 +157,7 @@ class BatchingInferer(InfererContext):
 
     def _open(self, lane: _Lane) -> None:
         lane.opened = perf_counter()
-        lane.timer = self._loop.call_later(
-            self._max_wait_seconds, self._send, lane, "deadline"
-        )
+        lane.timer = self._loop.call_later(self._max_wait_seconds, self._send, lane, "deadline")
         self._watch_for_idle()
 
     def _send(self, lane: _Lane, reason: str) -> None:
@@ -243,7 +242,7 @@ class BatchingInferer(InfererContext):
     # On the inference thread.
 
     def _work(self) -> None:
-        _use_threads(self._threads)
+        use_threads(self._threads)
         self._threads_seen = torch.get_num_threads()
         while (job := self._jobs.get()) is not None:
             if not self._closed:
@@ -279,18 +278,6 @@ class BatchingInferer(InfererContext):
     def _tell_loop(self, callback: Callable[..., None], *arguments: object) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody waits any more.
             self._loop.call_soon_threadsafe(callback, *arguments)
-
-
-def _use_threads(count: int) -> None:
-    """Gives the calling thread `count` torch threads, and leaves every other thread its own."""
-    # A thread takes torch's process-wide number at its first use of torch, and setting a
-    # thread's number sets the process-wide one too. So take it first, or it may come later and
-    # undo the setting; and give it back, from a thread that then ends.
-    process_wide = torch.get_num_threads()
-    torch.set_num_threads(count)
-    restorer = threading.Thread(target=torch.set_num_threads, args=(process_wide,))
-    restorer.start()
-    restorer.join()
 
 
 class _Batch:

@@ -120,5 +120,6 @@ class CachingInferer(InfererContext):
         self._hits = 0
 
     async def aclose(self) -> None:
-        """See `Inferer.aclose`."""
+        """See `Inferer.aclose`; what was remembered is forgotten."""
+        self._answers.clear()
         await self._inner.aclose()

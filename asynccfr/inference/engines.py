@@ -28,7 +28,7 @@ def resolve_precision(
 def computes_bfloat16(device: torch.device) -> bool:
     """Whether `device` multiplies matrices in bfloat16 itself; emulation is slower than float32."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
@@ -58,7 +58,7 @@ class EagerEngine:
         self._networks: dict[str, nn.Module] = {}
         self._on_cuda = device.type == "cuda"
         if self._on_cuda:
-            self._stream = torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._rows = torch.empty(0, 0, pin_memory=True)
             self._outputs = torch.empty(0, 0, pin_memory=True)
 
@@ -89,7 +89,7 @@ class EagerEngine:
             self._rows = torch.empty(count, rows.shape[1], pin_memory=True)
         self._rows[:count].numpy()[:] = rows
         with torch.cuda.stream(self._stream):
-            inputs = self._rows[:count].to(self.device, self._dtype, non_blocking=True)
+            inputs = self._rows[:count].to(self.device, non_blocking=True).to(self._dtype)
             outputs = network(inputs).float()
             if len(self._outputs) < count:
                 self._outputs = torch.empty(count, outputs.shape[1], pin_memory=True)

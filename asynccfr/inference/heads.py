@@ -57,9 +57,7 @@ def regret_matching(
     return positive
 
 
-def _fallback_policies(
-    advantages: FloatArray, legal: BoolArray, fallback: Fallback
-) -> FloatArray:
+def _fallback_policies(advantages: FloatArray, legal: BoolArray, fallback: Fallback) -> FloatArray:
     chosen = legal
     if fallback == "best":
         masked = np.where(legal, advantages, -np.inf)

@@ -9,15 +9,26 @@ from asynccfr.errors import InferenceClosedError, InferenceError
 from asynccfr.games.base import LegalMasks, stack_encodings
 from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics, retold
 from asynccfr.inference.heads import Head, apply_head
+from asynccfr.torch_threads import use_threads
 
 
 class LocalInferer(InfererContext):
     """Answers each request by a forward of one row; the honest other side of the A/B switch.
 
     `infer` never suspends, so a traversal runs from root to end without yielding to the loop.
+
+    Args:
+        engine: runs the forwards.
+        encoding_size: F.
+        num_actions: A.
+        threads: torch threads of the thread that makes the inferer, until it is closed.
     """
 
-    def __init__(self, engine: ForwardEngine, *, encoding_size: int, num_actions: int) -> None:
+    def __init__(
+        self, engine: ForwardEngine, *, encoding_size: int, num_actions: int, threads: int = 1
+    ) -> None:
+        self._threads_before = torch.get_num_threads()
+        use_threads(threads)
         self._engine = engine
         self._encoding_size = encoding_size
         self._masks = LegalMasks(num_actions)
@@ -73,5 +84,7 @@ class LocalInferer(InfererContext):
         self._since = perf_counter()
 
     async def aclose(self) -> None:
-        """See `Inferer.aclose`."""
-        self._closed = True
+        """See `Inferer.aclose`; gives the calling thread its torch threads back."""
+        if not self._closed:
+            self._closed = True
+            use_threads(self._threads_before)

@@ -119,9 +119,7 @@ async def run_traversals(
                 await asyncio.sleep(0)
                 turn_ends = perf_counter() + TURN_SECONDS
 
-    workers = [
-        asyncio.ensure_future(work()) for _ in range(min(concurrency, len(task.indices)))
-    ]
+    workers = [asyncio.ensure_future(work()) for _ in range(min(concurrency, len(task.indices)))]
     try:
         await asyncio.gather(*workers)
     finally:
@@ -175,9 +173,7 @@ class _Collector:
             self._packed_strategies.append(block)
             self._strategies = []
 
-    def _block(
-        self, encodings: Sequence[bytes], legals: Sequence[tuple[int, ...]]
-    ) -> SampleBlock:
+    def _block(self, encodings: Sequence[bytes], legals: Sequence[tuple[int, ...]]) -> SampleBlock:
         shape = (len(encodings), self._game.num_actions)
         return SampleBlock(
             stack_encodings(encodings, self._game.encoding_size),

@@ -175,9 +175,7 @@ def random_network() -> Callable[[int, int, int], nn.Module]:
 
     def make(encoding_size: int, num_actions: int, seed: int) -> nn.Module:
         generator = torch.Generator().manual_seed(seed)
-        network = nn.Sequential(
-            nn.Linear(encoding_size, 32), nn.ReLU(), nn.Linear(32, num_actions)
-        )
+        network = nn.Sequential(nn.Linear(encoding_size, 32), nn.ReLU(), nn.Linear(32, num_actions))
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) / 4)

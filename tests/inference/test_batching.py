@@ -371,9 +371,7 @@ async def test_a_waiter_cancelled_as_its_batch_fails_takes_its_error_away(batchi
         tasks = [asyncio.ensure_future(ask(i)) for i in range(2)]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert [type(outcome) for outcome in outcomes] == [
-        NonFiniteOutputError, asyncio.CancelledError
-    ]
+    assert [type(outcome) for outcome in outcomes] == [NonFiniteOutputError, asyncio.CancelledError]
 
 
 # 5. A failure reaches exactly its batch's waiters, chained to its cause; the next batch works.
@@ -732,9 +730,7 @@ async def test_statistics_can_be_read_after_closing(batching: Batching):
     assert inferer.statistics().requests == 1
 
 
-async def test_statistics_start_again_and_a_batch_counts_where_it_left(
-    engine, batching: Batching
-):
+async def test_statistics_start_again_and_a_batch_counts_where_it_left(engine, batching: Batching):
     async with batching() as inferer:
         engine.gate.clear()
         early = inferer.infer("echo", encode(1, 1, 1), ALL)

@@ -120,7 +120,7 @@ async def test_a_full_cache_takes_no_more_and_keeps_what_it_has(inner: ScriptedI
 
 
 async def test_the_capacity_is_each_networks_own_and_is_free_again_after_a_load(
-    inner: ScriptedInferer
+    inner: ScriptedInferer,
 ):
     inferer = cached(inner, ["a", "b"], capacity=1)
     for name in ("a", "b", "a", "b"):
@@ -380,8 +380,9 @@ async def test_closing_fails_everyone_who_waits(engine, batching):
     async with batching() as inner:
         inferer = cached(inner)
         engine.gate.clear()
-        tasks = [asyncio.ensure_future(inferer.infer("net", encode(1, 1, 1), LEGAL))
-                 for _ in range(3)]
+        tasks = [
+            asyncio.ensure_future(inferer.infer("net", encode(1, 1, 1), LEGAL)) for _ in range(3)
+        ]
         await engine.forwards(1)
         closing = asyncio.ensure_future(inferer.aclose())
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -411,9 +412,7 @@ def new_batching() -> BatchingInferer:
     return BatchingInferer(engine, encoding_size=6, num_actions=4, max_batch=16)
 
 
-async def test_all_backends_answer_alike_with_and_without_a_cache(
-    random_network, random_requests
-):
+async def test_all_backends_answer_alike_with_and_without_a_cache(random_network, random_requests):
     requests = random_requests(100, 6, 4, 1)
     chosen = random.Random(0).choices(requests, k=500)
     backends: list[Callable[[], Inferer]] = [
@@ -445,9 +444,7 @@ async def test_a_storm_through_the_cache(engine, batching):
     async def ask_many(inferer: Inferer) -> None:
         for _ in range(50):
             numbers = [chance.randint(1, 4) for _ in range(3)]
-            task = asyncio.ensure_future(
-                inferer.infer("net", encode(*numbers), (0, 1, 2))
-            )
+            task = asyncio.ensure_future(inferer.infer("net", encode(*numbers), (0, 1, 2)))
             if chance.random() < 0.1:
                 for _ in range(chance.randint(0, 5)):
                     await asyncio.sleep(0)

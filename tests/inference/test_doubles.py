@@ -62,7 +62,8 @@ async def test_the_scripted_one_remembers_what_was_loaded():
 async def test_the_uniform_one_plays_every_legal_action_alike():
     async with UniformInferer(4) as inferer:
         policies = await asyncio.gather(
-            inferer.infer("a", b"x", (0, 2)), inferer.infer("b", b"y", (1,)),
+            inferer.infer("a", b"x", (0, 2)),
+            inferer.infer("b", b"y", (1,)),
             inferer.infer("a", b"z", (0, 1, 2, 3)),
         )
 

@@ -36,8 +36,11 @@ def outputs_and_legal(draw: st.DrawFn) -> tuple[FloatArray, BoolArray]:
     """Any finite outputs, denormals and the float's limits included; a legal action in each row."""
     count = draw(st.integers(1, 6))
     outputs = draw(
-        arrays(np.float32, (count, A), elements=st.floats(width=32, allow_nan=False,
-                                                          allow_infinity=False))
+        arrays(
+            np.float32,
+            (count, A),
+            elements=st.floats(width=32, allow_nan=False, allow_infinity=False),
+        )
     )
     legal = draw(arrays(np.bool_, (count, A)))
     legal[np.arange(count), draw(arrays(np.int64, count, elements=st.integers(0, A - 1)))] = True
@@ -116,7 +119,7 @@ def test_regret_matching_by_hand() -> None:
 @few
 @anything
 def test_regret_matching_is_in_proportion_to_positive_parts(
-    case: tuple[FloatArray, BoolArray]
+    case: tuple[FloatArray, BoolArray],
 ) -> None:
     advantages, legal = case
     positive = np.maximum(advantages.astype(np.float64), 0) * legal
@@ -153,8 +156,12 @@ def test_regret_matching_does_not_depend_on_the_unit_of_utility(
         # A positive advantage at an illegal action does not count as positive.
         ([9, -1, -2, -3], [0, 1, 1, 0], [0, 1, 0, 0], [0, 1 / 2, 1 / 2, 0]),
         # The next float below is no tie.
-        ([-1, np.nextafter(np.float32(-1), np.float32(0)), -2, -2], [1, 1, 1, 1],
-         [0, 1, 0, 0], [1 / 4] * 4),
+        (
+            [-1, np.nextafter(np.float32(-1), np.float32(0)), -2, -2],
+            [1, 1, 1, 1],
+            [0, 1, 0, 0],
+            [1 / 4] * 4,
+        ),
         # Zero beats everything negative.
         ([-1, 0, -2, -3], [1, 1, 1, 1], [0, 1, 0, 0], [1 / 4] * 4),
     ],

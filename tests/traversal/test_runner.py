@@ -30,7 +30,9 @@ def task(game, count, *, traverser=0, iteration=1, seed=0, start=0):
 
 def hashed_policy(network, encoding, legal):
     """A policy that differs between information states and is the same in every process."""
-    weights = np.array([1.0 + (sum(encoding) * (a + 3)) % 7 if a in legal else 0.0 for a in range(3)])
+    weights = np.array(
+        [1.0 + (sum(encoding) * (a + 3)) % 7 if a in legal else 0.0 for a in range(3)]
+    )
     return list(weights / weights.sum())
 
 
