@@ -53,13 +53,13 @@ class FitReport:
 
     Attributes:
         steps: training steps taken.
-        loss: mean loss over the last tenth of the steps.
+        loss: mean loss over the last tenth of the steps; None where there were no steps.
         seconds: the whole fit.
         batch_tensor_seconds: the part spent on building batches.
     """
 
     steps: int
-    loss: float
+    loss: float | None
     seconds: float
     batch_tensor_seconds: float
 
@@ -76,6 +76,9 @@ def fit(
 ) -> FitReport:
     """Fits `network`, in place, to rows drawn from `memory`, by Adam with a falling rate.
 
+    A memory with fewer rows than a batch trains on what it holds. An empty one, of a player who
+    has not yet had to decide anything, takes no step: an unfitted network plays uniformly.
+
     The learning rate falls linearly from `settings.learning_rate` to
     `settings.final_learning_rate_share` of it. The network stays on its device.
 
@@ -87,9 +90,10 @@ def fit(
     Raises:
         FittingError: where the loss is NaN or infinite.
         Interrupted: where `stop` was set.
-        ValueError: where the memory is empty.
     """
     started = perf_counter()
+    if not len(memory):
+        return FitReport(0, None, 0.0, 0.0)
     device = next(network.parameters()).device
     parameters = list(network.parameters())
     optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate, fused=True)

@@ -295,15 +295,13 @@ def test_a_memory_smaller_than_a_batch_trains_on_what_it_holds():
     assert network.outputs[0] > 0.05
 
 
-def test_an_empty_memory_says_so():
-    with pytest.raises(ValueError, match="empty"):
-        fit(
-            small_network(),
-            Reservoir(10, 5, 3, np.random.default_rng(0)),
-            advantage_loss,
-            settings(),
-            generator(),
-        )
+def test_an_empty_memory_leaves_the_network_as_it_is():
+    network = small_network()
+    before = parameters(network)
+    memory = Reservoir(10, 5, 3, np.random.default_rng(0))
+    report = fit(network, memory, advantage_loss, settings(), generator())
+    assert torch.equal(parameters(network), before)
+    assert (report.steps, report.loss) == (0, None)
 
 
 def test_the_report():

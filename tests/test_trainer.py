@@ -147,7 +147,6 @@ def test_kuhn_converges(backend, seed):
         "goofspiel(num_cards=4,imp_info=True)",
         "python_kuhn_poker",
         "dark_hex(board_size=2)",
-        "bridge_uncontested_bidding",
         "asynccfr.games.one_card_poker:OneCardPoker",
     ],
 )
