@@ -121,7 +121,7 @@ class Trainer:
         self._inferer: Inferer
         self._fit_thread: ThreadPoolExecutor
         self._started = 0.0
-        self._strategy_seconds = 0.0
+        self._used = False
 
     async def run(self) -> TrainingResult:
         """Every iteration, then the result."""
@@ -140,6 +140,9 @@ class Trainer:
         return TrainingResult(self.policy, self.reports, self.reports[-1].evaluation, self.note)
 
     async def __aiter__(self) -> AsyncIterator[IterationReport]:
+        if self._used:
+            raise RuntimeError("a trainer trains once; make a new one")
+        self._used = True
         self._started = perf_counter()
         async with AsyncExitStack() as stack:
             stack.enter_context(tuned_interpreter())
@@ -180,13 +183,12 @@ class Trainer:
 
         every = self.config.evaluation.eval_every
         due = bool(every) and t % every == 0
-        last = t == self.config.run.iterations or self._out_of_time(started, due)
+        last = t == self.config.run.iterations or self._out_of_time(started, due, metrics)
         if last or due:
             self.policy, metrics.strategy_fit = await self._fit_strategy(t)
             evaluating = perf_counter()
             metrics.evaluation = await self._evaluate(t, self.policy)
             metrics.evaluation_seconds = perf_counter() - evaluating
-            self._strategy_seconds = metrics.strategy_fit.seconds + metrics.evaluation_seconds
         now = perf_counter()
         return metrics.report(t, now - started, now - self._started), last
 
@@ -286,13 +288,22 @@ class Trainer:
             future.exception()
             raise
 
-    def _out_of_time(self, iteration_started: float, due: bool) -> bool:
+    def _out_of_time(self, iteration_started: float, due: bool, metrics: IterationMetrics) -> bool:
         """Whether one more iteration and the last evaluation would end after max_minutes."""
         minutes = self.config.run.max_minutes
         if minutes is None:
             return False
+        evaluated = [r.metrics for r in self.reports if r.metrics["strategy_train_seconds"]]
+        if evaluated:
+            last = evaluated[-1]
+            evaluation: float = last["strategy_train_seconds"] + last["evaluation_seconds"]
+        else:
+            advantage, strategy = self.config.advantage, self.config.strategy
+            rows = advantage.train_steps * advantage.batch_size
+            seconds_a_row = max(fitted.seconds for fitted in metrics.advantage_fits) / rows
+            evaluation = seconds_a_row * strategy.train_steps * strategy.batch_size
         now = perf_counter()
-        ahead = now - iteration_started + self._strategy_seconds * (2 if due else 1)
+        ahead = now - iteration_started + evaluation * (2 if due else 1)
         return now - self._started + ahead > 60.0 * minutes
 
     def _new_network(self, purpose: Purpose, *path: int) -> ActionNetwork:

@@ -302,3 +302,19 @@ async def test_the_policy_serves_open_spiels_own_tools():
     theirs = exploitability.nash_conv(game, result.policy)
     assert result.evaluation.nash_conv == pytest.approx(theirs, abs=1e-6)
     assert sum(result.policy.to_tabular().action_probability_array.sum(axis=1)) == pytest.approx(12)
+
+
+async def test_a_trainer_trains_once():
+    trainer = Trainer(tiny(run__iterations=1))
+    await trainer.run()
+    with pytest.raises(RuntimeError, match="trains once"):
+        await trainer.run()
+
+
+async def test_a_player_who_never_decides_keeps_an_unfitted_network():
+    """One traversal an iteration often ends before the other player has moved."""
+    config = tiny(run__iterations=4, game__name="fhp", traversal__traversals_per_player=1)
+    result = await Trainer(config).run()
+    losses = [loss for report in result.reports for loss in report.metrics["advantage_loss"]]
+    assert None in losses
+    assert any(loss is not None for loss in losses)
