@@ -1,0 +1,107 @@
+"""What the benchmarks share: taking turns, medians, the machine, a table and a JSON file."""
+
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Repeated measurements of one thing."""
+
+    median: float
+    minimum: float
+    maximum: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of at least one value."""
+        return cls(statistics.median(values), min(values), max(values))
+
+    def show(self, digits: int = 3) -> str:
+        """`median (min-max)` with thousands separated."""
+        return (
+            f"{self.median:,.{digits}f} ({self.minimum:,.{digits}f}-{self.maximum:,.{digits}f})"
+        )
+
+
+def interleave(
+    variants: Mapping[str, Callable[[], T]], repeats: int, warmup: int = 1
+) -> dict[str, list[T]]:
+    """Runs every variant in turn, `warmup` + `repeats` rounds, and keeps the last `repeats`.
+
+    Taking turns spreads whatever else the machine does over all variants alike.
+    """
+    results: dict[str, list[T]] = {name: [] for name in variants}
+    for number in range(warmup + repeats):
+        for name, run in variants.items():
+            print(f"round {number + 1}/{warmup + repeats}: {name}", file=sys.stderr, flush=True)
+            outcome = run()
+            if number >= warmup:
+                results[name].append(outcome)
+    return results
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Prints rows that share their keys, on stdout."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console(width=max(100, Console().width)).print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    return "" if value is None else str(value)
+
+
+def write_json(
+    file: Path | None, rows: Sequence[Mapping[str, object]], ratios: Mapping[str, float]
+) -> None:
+    """Writes `{"machine", "command", "rows", "ratios"}`; does nothing where `file` is None."""
+    if file is None:
+        return
+    record = {
+        "machine": machine(),
+        "command": shlex.join(["python", *sys.argv]),
+        "rows": list(rows),
+        "ratios": dict(ratios),
+    }
+    file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
