@@ -33,9 +33,7 @@ class Spread:
 
     def show(self, digits: int = 3) -> str:
         """`median (min-max)` with thousands separated."""
-        return (
-            f"{self.median:,.{digits}f} ({self.minimum:,.{digits}f}-{self.maximum:,.{digits}f})"
-        )
+        return f"{self.median:,.{digits}f} ({self.minimum:,.{digits}f}-{self.maximum:,.{digits}f})"
 
 
 def interleave(
@@ -59,7 +57,9 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": platform.platform(),
         "python": platform.python_version(),
