@@ -16,23 +16,23 @@ Loss = Callable[[Tensor, Batch], Tensor]
 """(outputs float32[B, A], the batch) -> a scalar."""
 
 
-def iteration_weights(iterations: Tensor) -> Tensor:
-    """Linear weights of a batch's rows, float32[B], with mean 1.
+def normalised(weights: Tensor) -> Tensor:
+    """The weights of a batch's rows, float32[B], with mean 1.
 
     Weighting iteration t's rows by t is linear CFR (Brown & Sandholm 2019, arXiv 1809.04040).
     Dividing by the batch's mean makes the loss, its gradient and so the effect of clipping the
     same whatever unit t is counted in.
     """
-    return iterations / iterations.mean()
+    return weights / weights.mean()
 
 
 def advantage_loss(outputs: Tensor, batch: Batch) -> Tensor:
     """Weighted squared error on the legal actions; illegal outputs have gradient exactly 0.
 
-    Source: arXiv 1811.00164, Algorithm 1, line 9, with t normalised by `iteration_weights`.
+    Source: arXiv 1811.00164, Algorithm 1, line 9, with `normalised` weights.
     """
     errors = (outputs - batch.values).masked_fill(~batch.legal, 0.0)
-    return (iteration_weights(batch.iterations) * errors.square().sum(dim=1)).mean()
+    return (normalised(batch.weights) * errors.square().sum(dim=1)).mean()
 
 
 def strategy_loss(outputs: Tensor, batch: Batch) -> Tensor:
@@ -44,7 +44,7 @@ def strategy_loss(outputs: Tensor, batch: Batch) -> Tensor:
     masked = outputs.masked_fill(~batch.legal, float("-inf"))
     log_policies = masked.log_softmax(dim=1).masked_fill(~batch.legal, 0.0)
     cross_entropy = -(batch.values * log_policies).sum(dim=1)
-    return (iteration_weights(batch.iterations) * cross_entropy).mean()
+    return (normalised(batch.weights) * cross_entropy).mean()
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,16 @@ def fit(
     losses = torch.zeros(steps, device=device)
     batch_seconds = 0.0
     network.train()
+    merge = True
     for step in range(steps):
         if stop is not None and stop.is_set():
             raise Interrupted("the fit was asked to stop")
         for group in optimiser.param_groups:
             group["lr"] = _learning_rate(settings, step)
         drawing = perf_counter()
-        batch = memory.sample(settings.batch_size, generator)
+        batch = memory.sample(settings.batch_size, generator, merge=merge)
+        # Where information states seldom repeat, looking for them is not worth its time.
+        merge = merge and len(batch) <= settings.batch_size // 2
         if device.type != "cpu":
             batch = batch.to(device)
         batch_seconds += perf_counter() - drawing

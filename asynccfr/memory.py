@@ -40,20 +40,24 @@ class Batch:
         encodings: float32[B, F].
         values: float32[B, A].
         legal: bool[B, A].
-        iterations: the iteration t that stored each row, float32[B].
+        weights: float32[B], the iteration t that stored the row; for merged rows the sum of
+            theirs.
     """
 
     encodings: Tensor
     values: Tensor
     legal: Tensor
-    iterations: Tensor
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return len(self.weights)
 
     def to(self, device: torch.device) -> "Batch":
         """The same rows on `device`."""
         return Batch(
             *(
                 tensor.to(device, non_blocking=True)
-                for tensor in (self.encodings, self.values, self.legal, self.iterations)
+                for tensor in (self.encodings, self.values, self.legal, self.weights)
             )
         )
 
@@ -79,11 +83,13 @@ class Reservoir:
         self._values = torch.empty(capacity, num_actions)
         self._legal = torch.empty(capacity, num_actions, dtype=torch.bool)
         self._iterations = torch.empty(capacity)
+        self._keys = torch.empty(capacity, dtype=torch.int64)
+        self._multipliers = _key_multipliers(encoding_size)
 
     @staticmethod
     def bytes_needed(capacity: int, encoding_size: int, num_actions: int) -> int:
         """What a full reservoir occupies, in bytes."""
-        return capacity * (4 * encoding_size + 5 * num_actions + 4)
+        return capacity * (4 * encoding_size + 5 * num_actions + 12)
 
     def __len__(self) -> int:
         return min(self.seen, self.capacity)
@@ -98,6 +104,7 @@ class Reservoir:
             (self._encodings, block.encodings),
             (self._values, block.values),
             (self._legal, block.legal),
+            (self._keys, self._block_keys(block)),
         ):
             stored[index] = torch.from_numpy(rows if whole else rows[kept])
         self._iterations[index] = float(iteration)
@@ -121,8 +128,20 @@ class Reservoir:
         slots[~last] = -1
         return slots
 
-    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+    def _block_keys(self, block: SampleBlock) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        words = block.encodings.view(np.uint32).astype(np.uint64)
+        keys: np.ndarray[tuple[int], np.dtype[np.uint64]] = words @ self._multipliers
+        return keys.view(np.int64)
+
+    def sample(self, batch_size: int, generator: torch.Generator, *, merge: bool = False) -> Batch:
         """Rows drawn uniformly with replacement: `batch_size`, or as many as are held if fewer.
+
+        Args:
+            batch_size: how many rows to draw.
+            generator: draws them.
+            merge: put rows of one information state together, as one row with their weighted mean
+                value and the sum of their weights. Weighted squared error and cross-entropy have
+                the same gradient on the merged batch, at the cost of a smaller one.
 
         Raises:
             ValueError: where the reservoir is empty.
@@ -131,9 +150,34 @@ class Reservoir:
             raise ValueError("an empty reservoir has nothing to train on")
         count = min(batch_size, len(self))
         index = torch.randint(len(self), (count,), generator=generator)
+        if merge:
+            return self._merged(index)
         return Batch(
             self._encodings.index_select(0, index),
             self._values.index_select(0, index),
             self._legal.index_select(0, index),
             self._iterations.index_select(0, index),
         )
+
+    def _merged(self, index: Tensor) -> Batch:
+        keys, group = torch.unique(self._keys.index_select(0, index), return_inverse=True)
+        weights = self._iterations.index_select(0, index)
+        weighted = self._values.index_select(0, index) * weights[:, None]
+        sums = torch.zeros(len(keys)).index_add_(0, group, weights)
+        values = torch.zeros(len(keys), weighted.shape[1]).index_add_(0, group, weighted)
+        one_of_each = torch.empty_like(keys).scatter_(0, group, index)
+        return Batch(
+            self._encodings.index_select(0, one_of_each),
+            values / sums[:, None],
+            self._legal.index_select(0, one_of_each),
+            sums,
+        )
+
+
+def _key_multipliers(encoding_size: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Random odd 64-bit numbers: multilinear hashing, two encodings in 2**63 share a key.
+
+    Source: Lemire & Kaser 2014 (arXiv 1202.4961), multilinear hashing.
+    """
+    chance = np.random.default_rng(0x5EED)
+    return chance.integers(0, 2**63, encoding_size, dtype=np.uint64) * np.uint64(2) + np.uint64(1)

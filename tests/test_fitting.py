@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from asynccfr.config import FitSettings, NetworkSettings
 from asynccfr.errors import FittingError, Interrupted
-from asynccfr.fitting import advantage_loss, fit, iteration_weights, strategy_loss
+from asynccfr.fitting import advantage_loss, fit, normalised, strategy_loss
 from asynccfr.memory import Batch, Reservoir, SampleBlock
 from asynccfr.networks import new_network
 
@@ -83,7 +83,7 @@ def parameters(network: nn.Module) -> Tensor:
 
 def test_weights_have_mean_one_and_are_in_proportion_to_t():
     # The mean of 1, 2, 3, 6 is 3.
-    weights = iteration_weights(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+    weights = normalised(torch.tensor([1.0, 2.0, 3.0, 6.0]))
 
     torch.testing.assert_close(weights, torch.tensor([1 / 3, 2 / 3, 1, 2]))
 
@@ -280,17 +280,19 @@ def test_gradients_are_clipped():
 
 
 def test_a_memory_smaller_than_a_batch_trains_on_what_it_holds():
-    sizes = []
+    weights = []
 
     def loss(outputs: Tensor, rows: Batch) -> Tensor:
-        sizes.append(len(outputs))
+        weights.append(rows.weights.sum().item())
         return advantage_loss(outputs, rows)
 
     memory = memory_of([[1.0]] * 3, [[1, 0]] * 3, [[1, 1]] * 3, [1, 2, 3])
     network = Constant(2)
     report = fit(network, memory, loss, settings(train_steps=20, batch_size=1024), generator())
 
-    assert sizes == [3] * 20
+    # Three rows a step, with weights from 1 to 3.
+    assert len(weights) == 20
+    assert all(3 <= weight <= 9 for weight in weights)
     assert report.steps == 20
     assert network.outputs[0] > 0.05
 

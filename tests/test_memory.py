@@ -8,7 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asynccfr.config import NetworkSettings
+from asynccfr.fitting import advantage_loss, strategy_loss
 from asynccfr.memory import Batch, Reservoir, SampleBlock
+from asynccfr.networks import new_network
 
 F, A = 2, 3
 
@@ -114,7 +117,7 @@ def test_rows_stay_whole_through_replacement():
     assert torch.equal(batch.legal, numbers[:, None].int() % torch.tensor([1, 2, 3]) == 0)
     # Rows 0 to 6 came in iteration 1, rows 7 to 56 in iteration 2, the rest in iteration 4.
     expected = torch.where(numbers < 7, 1.0, torch.where(numbers < 57, 2.0, 4.0))
-    assert torch.equal(batch.iterations, expected)
+    assert torch.equal(batch.weights, expected)
 
 
 def test_a_batch_has_the_types_that_a_network_takes():
@@ -125,8 +128,8 @@ def test_a_batch_has_the_types_that_a_network_takes():
 
     assert batch.encodings.shape == (4, F)
     assert batch.values.shape == batch.legal.shape == (4, A)
-    assert batch.iterations.shape == (4,)
-    assert batch.encodings.dtype == batch.values.dtype == batch.iterations.dtype == torch.float32
+    assert batch.weights.shape == (4,)
+    assert batch.encodings.dtype == batch.values.dtype == batch.weights.dtype == torch.float32
     assert batch.legal.dtype == torch.bool
 
 
@@ -198,5 +201,66 @@ def test_the_predicted_bytes_are_those_of_a_full_memory(capacity: int, size: int
     )
     everything = draw(memory, capacity)
 
-    tensors = (everything.encodings, everything.values, everything.legal, everything.iterations)
-    assert Reservoir.bytes_needed(capacity, size, actions) == sum(t.nbytes for t in tensors)
+    tensors = (everything.encodings, everything.values, everything.legal, everything.weights)
+    keys = 8 * capacity  # By which equal information states find each other.
+    stored = sum(tensor.nbytes for tensor in tensors)
+    assert Reservoir.bytes_needed(capacity, size, actions) == stored + keys
+
+
+def repeated_rows(seed=0):
+    """3,000 rows of 7 information states, from three iterations, with values and masks of each."""
+    chance = np.random.default_rng(seed)
+    states = chance.normal(size=(7, F)).astype(np.float32)
+    masks = chance.random((7, A)) < 0.6
+    masks[:, 0] = True
+    memory = Reservoir(5_000, F, A, np.random.default_rng(1))
+    for t in (1, 2, 5):
+        which = chance.integers(0, 7, 1_000)
+        values = chance.random((1_000, A)).astype(np.float32) * masks[which]
+        values /= values.sum(axis=1, keepdims=True) + 1e-9
+        memory.add(SampleBlock(states[which], values, masks[which]), t)
+    return memory
+
+
+def test_merged_rows_are_weighted_means_of_equal_information_states():
+    memory = repeated_rows()
+    plain = memory.sample(400, torch.Generator().manual_seed(3))
+    merged = memory.sample(400, torch.Generator().manual_seed(3), merge=True)
+    assert len(merged) == 7
+    for row in range(7):
+        same = (plain.encodings == merged.encodings[row]).all(dim=1)
+        weights = plain.weights[same]
+        assert merged.weights[row] == weights.sum()
+        mean = (weights[:, None] * plain.values[same]).sum(dim=0) / weights.sum()
+        assert torch.allclose(merged.values[row], mean, atol=1e-6)
+        assert (plain.legal[same] == merged.legal[row]).all()
+
+
+@pytest.mark.parametrize("loss", [advantage_loss, strategy_loss])
+def test_merging_leaves_the_gradient_as_it_is(loss):
+    memory = repeated_rows()
+    gradients = []
+    for merge in (False, True):
+        generator = torch.Generator().manual_seed(4)
+        network = new_network(F, A, NetworkSettings(hidden_size=8), generator)
+        torch.nn.init.normal_(network.layers[-1].weight, generator=generator)
+        batch = memory.sample(400, generator, merge=merge)
+        loss(network(batch.encodings), batch).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in network.parameters()]))
+    assert gradients[0].abs().max() > 1e-3
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_different_information_states_are_never_merged(seed):
+    """Encodings that differ in one entry only, as those of card games do."""
+    chance = np.random.default_rng(seed)
+    base = chance.integers(0, 2, 12).astype(np.float32)
+    rows = np.repeat(base[None], 13, axis=0)
+    rows[np.arange(12), np.arange(12)] = 1 - base
+    memory = Reservoir(13, 12, A, np.random.default_rng(0))
+    memory.add(SampleBlock(rows, np.zeros((13, A), np.float32), np.ones((13, A), bool)), 1)
+    plain = memory.sample(13, torch.Generator().manual_seed(0))
+    merged = memory.sample(13, torch.Generator().manual_seed(0), merge=True)
+    assert len(merged) == len(torch.unique(plain.encodings, dim=0))

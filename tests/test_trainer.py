@@ -99,7 +99,7 @@ async def test_rows_carry_their_iteration_and_every_visit_is_stored():
     memories = [*trainer._advantage_memories, trainer._strategy_memory]
     assert sum(memory.seen for memory in memories) == nodes
     for memory in memories:
-        stored = memory.sample(5_000, torch.Generator().manual_seed(0)).iterations
+        stored = memory.sample(5_000, torch.Generator().manual_seed(0)).weights
         assert set(stored.tolist()) == {1.0, 2.0, 3.0}
 
 

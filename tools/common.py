@@ -1,5 +1,6 @@
 """What the benchmarks share: taking turns, medians, the machine, a table and a JSON file."""
 
+import dataclasses
 import json
 import os
 import platform
@@ -9,13 +10,51 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from asynccfr.errors import AsyncCFRError, InputError
+
 T = TypeVar("T")
+
+SettingsOption = Annotated[
+    str | None, typer.Option("--settings", help="As for `train`.", metavar="FILE|NAME")
+]
+OverridesOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override one setting; may be repeated.", metavar="KEY=VALUE"),
+]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", help="Write the figures here too.", metavar="FILE")
+]
+
+
+def run_command(command: Callable[..., None]) -> None:
+    """Runs `command` as a Typer program: what the library refuses is one sentence on stderr.
+
+    Exit codes as in `python -m asynccfr`: 2 for bad input, 1 where the work failed.
+    """
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(command)
+    try:
+        app()
+    except AsyncCFRError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2 if isinstance(error, InputError) else 1) from None
+
+
+def require_writable(file: Path | None) -> None:
+    """Raises InputError, before the measuring, where `file` could not be written after it."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise InputError(f"cannot write {str(file)!r}: it is a folder; name a file")
+    if not file.parent.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise InputError(f"cannot write {str(file)!r}; check its folder and your rights there")
 
 
 @dataclass(frozen=True)
@@ -77,7 +116,7 @@ def _processor() -> str:
 
 
 def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Prints rows that share their keys, on stdout."""
+    """Prints rows that share their keys, on stdout; a cell may be a Spread."""
     table = Table(title=title, title_justify="left")
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
@@ -89,13 +128,18 @@ def print_table(title: str, rows: Sequence[Mapping[str, object]]) -> None:
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    if isinstance(value, Spread):
+        return value.show(4 if value.median < 1 else 2 if value.median < 100 else 0)
     return "" if value is None else str(value)
 
 
 def write_json(
     file: Path | None, rows: Sequence[Mapping[str, object]], ratios: Mapping[str, float]
 ) -> None:
-    """Writes `{"machine", "command", "rows", "ratios"}`; does nothing where `file` is None."""
+    """Writes `{"machine", "command", "rows", "ratios"}`; does nothing where `file` is None.
+
+    A Spread in a row becomes an object with its three numbers.
+    """
     if file is None:
         return
     record = {
@@ -104,4 +148,6 @@ def write_json(
         "rows": list(rows),
         "ratios": dict(ratios),
     }
-    file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    file.write_text(
+        json.dumps(record, indent=2, default=dataclasses.asdict) + "\n", encoding="utf-8"
+    )

@@ -221,7 +221,7 @@ async def nash_conv_curve(
             before = now
             if "nash_conv" in metrics:
                 points.append((report.iteration, clock, metrics["nash_conv"]))
-                tell(f"{clock:.0f} s: NashConv {metrics['nash_conv']:.3f}")
+                tell(f"asynccfr, {clock:.1f} s of training: NashConv {points[-1][2]:.3f}")
                 left = [mark for mark in left[1:] if mark > clock]
             if not left:
                 break

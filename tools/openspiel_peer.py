@@ -18,9 +18,6 @@ from asynccfr.games.base import BoolArray, FloatArray
 from asynccfr.games.openspiel import OpenSpielGame
 from asynccfr.memory import SampleBlock
 
-THREADS = (1, 2)
-"""The torch threads that the peer is tried with; the better of them counts."""
-
 
 @dataclass(frozen=True)
 class IterationSeconds:
@@ -135,7 +132,11 @@ class Peer(deep_cfr.DeepCFRSolver):
 
 
 def nash_conv_curve(
-    peer: Peer, game: OpenSpielGame, states: InformationStates, marks: list[float]
+    peer: Peer,
+    game: OpenSpielGame,
+    states: InformationStates,
+    marks: list[float],
+    tell: Callable[[str], None],
 ) -> list[tuple[int, float, float]]:
     """(iteration, seconds of training, NashConv), at the first iteration that reaches each mark.
 
@@ -150,4 +151,5 @@ def nash_conv_curve(
             clock += peer.iterate().total
             iteration += 1
         points.append((iteration, clock, peer.nash_conv(game, states)))
+        tell(f"OpenSpiel, {clock:.1f} s of training: NashConv {points[-1][2]:.3f}")
     return points
