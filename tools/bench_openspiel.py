@@ -12,17 +12,18 @@ two counts. A ratio above 1 is in asynccfr's favour.
 """
 
 import importlib.util
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import print_table, write_json
+from common import print_table, require_writable, run_command, write_json
 
 from asynccfr.errors import InputError
 
 PARTS = ("traversal", "fit", "iteration", "nash_conv")
+
+Row = dict[str, Any]
 
 LOOKS = {"asynccfr": ("#0072B2", "o", "-"), "OpenSpiel": ("#D55E00", "s", "--")}
 """Colour, marker and line of each curve, told apart by the colour-blind and in grey."""
@@ -32,62 +33,66 @@ def main(
     games: Annotated[
         str, typer.Option(help="Games of the part `traversal`, separated by commas.")
     ] = "leduc_poker,liars_dice,fhp",
-    parts: Annotated[str, typer.Option(help="What to measure.")] = ",".join(PARTS),
+    parts: Annotated[str, typer.Option(help="What to measure, separated by commas.")] = (
+        "traversal,fit,iteration,nash_conv"
+    ),
     repeats: Annotated[int, typer.Option(min=1, help="Rounds that count, after one more.")] = 5,
     seconds_per_round: Annotated[
-        float, typer.Option(min=0.01, help="Length of each traversal measurement, in seconds.")
+        float, typer.Option(min=0.01, help="Length of each measurement of traversals, in seconds.")
     ] = 5.0,
     nash_conv_seconds: Annotated[
         float, typer.Option(min=0.01, help="Training time of each learning curve, in seconds.")
     ] = 300.0,
+    settings: Annotated[
+        str,
+        typer.Option(help="asynccfr's settings in `nash_conv`, as for `train`; played on Leduc."),
+    ] = "leduc",
     rows: Annotated[
-        int, typer.Option(min=1, help="Rows that each memory holds in the parts on Leduc.")
+        int, typer.Option(min=1, help="Rows that a memory holds in the parts on Leduc.")
     ] = 1_000_000,
     traversals: Annotated[
-        int, typer.Option(min=1, help="Traversals a player of a Leduc iteration.")
+        int, typer.Option(min=1, help="Traversals a player and iteration in the parts on Leduc.")
     ] = 1_500,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of an advantage fit.")] = 750,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training batch.")] = 2_048,
     traversals_per_network: Annotated[
-        int,
-        typer.Option(min=1, help="Traversals a player under one network in the part `traversal`."),
-    ] = 5_000,
+        int, typer.Option(min=1, help="asynccfr's traversals a player in the part `traversal`.")
+    ] = 3_000,
     concurrency: Annotated[
         int, typer.Option(min=1, help="Traversals in flight in the part `traversal`.")
     ] = 1_024,
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures here too.", metavar="FILE")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the learning curves to this file.")
+        Path | None, typer.Option(help="Draw the learning curves here.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Times asynccfr against OpenSpiel's own PyTorch Deep CFR, in one run, taking turns."""
-    wanted = [part.strip() for part in parts.split(",")]
-    for part in wanted:
-        if part not in PARTS:
-            _refuse(f"there is no part {part!r}; the parts are {', '.join(PARTS)}")
-    _require("tree", "OpenSpiel's PyTorch Deep CFR needs dm-tree")
+    """Time asynccfr against OpenSpiel's own PyTorch Deep CFR, in one run, taking turns."""
+    wanted = check_parts(parts)
+    require_writable(json_file)
+    require_writable(plot)
+    require_module("tree", "OpenSpiel's PyTorch Deep CFR needs dm-tree")
     if plot is not None:
-        _require("matplotlib", "--plot needs matplotlib")
-    # Imported once it is known that OpenSpiel's solver can be.
+        require_module("matplotlib", "--plot needs matplotlib")
+        if "nash_conv" not in wanted:
+            raise InputError("--plot draws the part nash_conv; add it to --parts")
+    # Not before it is known that OpenSpiel's solver can be imported.
     import openspiel_parts as bench
 
     work = bench.Work(rows, traversals, steps, batch_size)
-    names = [name.strip() for name in games.split(",")]
-    try:
-        for name in names:
-            bench.open_spiel_game(name)
-    except InputError as error:
-        _refuse(str(error))
-
-    results: list[dict[str, Any]] = []
+    results: list[Row] = []
     ratios: dict[str, float] = {}
 
-    def report(title: str, outcome: tuple[list[dict[str, Any]], dict[str, float]]) -> None:
+    def report(title: str, outcome: tuple[list[Row], dict[str, float]]) -> None:
         results.extend(outcome[0])
         ratios.update(outcome[1])
-        print_table(title, _rounded(outcome[0]))
+        print_table(title, table(outcome[0]))
 
     if "traversal" in wanted:
+        names = [name.strip() for name in games.split(",")]
+        for name in names:
+            bench.open_spiel_game(name)  # Whatever is misspelt is refused before the first.
         for name in names:
             report(
                 f"Traversal of {name}, networks 3 x 512",
@@ -100,21 +105,60 @@ def main(
                 ),
             )
     if "fit" in wanted:
-        title = f"One step of an advantage fit, batch {batch_size:,}, {rows:,} rows"
+        title = f"One step of an advantage fit on Leduc, batch {batch_size:,}, {rows:,} rows held"
         report(title, bench.fit_part(work, repeats=repeats))
     if "iteration" in wanted:
-        title = f"One Leduc iteration, {traversals:,} traversals and {steps:,} steps a player"
+        title = (
+            f"One iteration on Leduc, networks 3 x 64; each player: {traversals:,} traversals, "
+            f"{steps:,} steps of {batch_size:,}, {rows:,} rows held"
+        )
         report(title, bench.iteration_part(work, repeats=repeats))
     if "nash_conv" in wanted:
-        title = "NashConv on Leduc, evaluations left out of the clock"
-        report(title, bench.nash_conv_part(work, seconds=nash_conv_seconds))
-    print_table("Ratios", [{"ratio": key, "value": value} for key, value in ratios.items()])
-    write_json(json, results, ratios)
+        title = "NashConv of the average policy on Leduc, evaluations left out of the time"
+        report(title, bench.nash_conv_part(work, settings, seconds=nash_conv_seconds))
+    print_table(
+        "Above 1 is in asynccfr's favour; OpenSpiel at its better number of threads",
+        [{"ratio": name, "value": value} for name, value in ratios.items()],
+    )
+    write_json(json_file, results, ratios)
     if plot is not None:
         draw(results, plot)
 
 
-def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
+def check_parts(text: str) -> list[str]:
+    """The parts named in `text`.
+
+    Raises:
+        InputError: where there is no such part.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if part not in PARTS:
+            raise InputError(f"there is no part {part!r}; the parts are {', '.join(PARTS)}")
+    return parts
+
+
+def require_module(module: str, sentence: str) -> None:
+    """Raises InputError, naming the extra, where `module` is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise InputError(f"{sentence}, which is missing; run pip install -e '.[bench]'")
+
+
+def table(rows: Sequence[Row]) -> list[Row]:
+    """The rows under one set of columns, without what the title says, rounded."""
+    columns = dict.fromkeys(key for row in rows for key in row if key not in ("part", "game"))
+    for last in ("measure", "median", "min", "max"):
+        columns[last] = columns.pop(last)
+    return [{key: _shown(row.get(key)) for key in columns} for row in rows]
+
+
+def _shown(value: object) -> object:
+    if not isinstance(value, float):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
+
+
+def draw(results: Sequence[Row], file: Path) -> None:
     """Draws both learning curves, NashConv on a log scale over training time."""
     import matplotlib
 
@@ -141,27 +185,5 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def _rounded(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows as a table has them: one set of columns, figures to three digits."""
-    columns = dict.fromkeys(key for row in rows for key in row if key != "part")
-    return [{key: _shown(row.get(key)) for key in columns} for row in rows]
-
-
-def _shown(value: object) -> object:
-    if not isinstance(value, float):
-        return "" if value is None else value
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
-
-
-def _require(module: str, sentence: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        _refuse(f"{sentence}, which is missing here; install it by pip install -e '.[bench]'")
-
-
-def _refuse(sentence: str) -> None:
-    print(f"error: {sentence}", file=sys.stderr)
-    raise typer.Exit(2)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

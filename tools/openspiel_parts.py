@@ -12,11 +12,12 @@ from common import Spread, interleave
 from openspiel_peer import Peer, nash_conv_curve
 
 from asynccfr import Config, load_config, load_game
-from asynccfr.config import FitSettings, InferenceSettings, NetworkSettings, presets
+from asynccfr.config import FitSettings, InferenceSettings, NetworkSettings
 from asynccfr.errors import GameError
 from asynccfr.evaluation.exact import enumerate_information_states
 from asynccfr.event_loop import new_event_loop
 from asynccfr.games.openspiel import OpenSpielGame
+from asynccfr.inference.engines import computes_bfloat16
 from asynccfr.preflight import available_cores
 
 PEER_THREADS = (1, 2)
@@ -102,16 +103,13 @@ def traversal_part(
     """
     game = open_spiel_game(game_name)
     peer = Peer(game, (512, 512, 512))
-    measure = "policy calls per second"
+    measure = "policy calls/s"
 
     def peer_round() -> dict[str, float]:
         return {measure: peer.traversal_rate(seconds)}
 
     part = {"part": "traversal", "game": game_name}
-    variants = [
-        Variant({**part, "who": "OpenSpiel", "threads": threads}, peer_round)
-        for threads in PEER_THREADS
-    ]
+    variants = [Variant({**part, **_openspiel(threads)}, peer_round) for threads in PEER_THREADS]
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         sides = []
         for precision in ("float32", "bfloat16"):
@@ -128,9 +126,14 @@ def traversal_part(
 
                 def our_round(side: ours.Traversals = side) -> dict[str, float]:
                     rate, batch, hits = side.rate(seconds)
-                    return {measure: rate, "rows per forward": batch, "cache hit share": hits}
+                    return {measure: rate, "rows/forward": batch, "hit share": hits}
 
-                about = {"who": "asynccfr", "threads": 1, "precision": precision, "cache": cache}
+                about = {
+                    "who": "asynccfr",
+                    "torch_threads": 1,
+                    "precision": precision,
+                    "cache": cache,
+                }
                 variants.append(Variant({**part, **about}, our_round))
         rows = measured(variants, repeats)
         for side in sides:
@@ -157,18 +160,15 @@ def fit_part(work: Work, *, repeats: int) -> tuple[list[Row], Ratios]:
         network = NetworkSettings(hidden_size=width, num_layers=3)
 
         def peer_fit(peer: Peer = peer) -> dict[str, float]:
-            return {"seconds per step": peer.seconds_per_fit_step()}
+            return {"s/step": peer.seconds_per_fit_step()}
 
         def our_fit(amp: bool, network: NetworkSettings = network) -> dict[str, float]:
             seconds = ours.seconds_per_fit_step(memory, game, network, settings, amp)
-            return {"seconds per step": seconds}
+            return {"s/step": seconds}
 
         part = {"part": "fit", "network": f"3 x {width}"}
-        variants = [
-            Variant({**part, "who": "OpenSpiel", "threads": threads}, peer_fit)
-            for threads in PEER_THREADS
-        ]
-        us = {**part, "who": "asynccfr", "threads": OUR_FIT_THREADS}
+        variants = [Variant({**part, **_openspiel(threads)}, peer_fit) for threads in PEER_THREADS]
+        us = {**part, "who": "asynccfr", "torch_threads": OUR_FIT_THREADS}
         variants += [
             Variant({**us, "precision": "float32"}, lambda fit=our_fit: fit(False)),
             Variant({**us, "precision": "bfloat16"}, lambda fit=our_fit: fit(True)),
@@ -206,13 +206,12 @@ def iteration_part(work: Work, *, repeats: int) -> tuple[list[Row], Ratios]:
 
     part = {"part": "iteration", "game": "leduc_poker"}
     variants = [
-        Variant({**part, "who": "OpenSpiel", "threads": threads}, peer_iteration)
-        for threads in PEER_THREADS
+        Variant({**part, **_openspiel(threads)}, peer_iteration) for threads in PEER_THREADS
     ]
-    us = {**part, "who": "asynccfr", "threads": OUR_FIT_THREADS}
-    variants.append(Variant(us, our_iteration))
+    us = {"who": "asynccfr", "torch_threads": OUR_FIT_THREADS, "precision": _fit_precision(config)}
+    variants.append(Variant({**part, **us}, our_iteration))
     rows = measured(variants, repeats)
-    whole = [row for row in rows if row["measure"] == "seconds per iteration"]
+    whole = [row for row in rows if row["measure"] == "s/iteration"]
     best = min(row["median"] for row in whole if row["who"] == "OpenSpiel")
     (own,) = [row["median"] for row in whole if row["who"] == "asynccfr"]
     return rows, {"iteration": best / own}
@@ -220,19 +219,18 @@ def iteration_part(work: Work, *, repeats: int) -> tuple[list[Row], Ratios]:
 
 def _phases(total: float, traversal: float, fits: float) -> dict[str, float]:
     return {
-        "seconds per iteration": total,
-        "of it seconds of traversal": traversal,
-        "of it seconds of fits": fits,
+        "s/iteration": total,
+        "s/iteration, traversal": traversal,
+        "s/iteration, fits": fits,
     }
 
 
-def nash_conv_part(work: Work, *, seconds: float) -> tuple[list[Row], Ratios]:
+def nash_conv_part(work: Work, settings: str | None, *, seconds: float) -> tuple[list[Row], Ratios]:
     """NashConv on Leduc against training time: first asynccfr's curve, then OpenSpiel's.
 
-    asynccfr trains by its Leduc settings, OpenSpiel does `work` at its rate of 1e-3.
+    asynccfr trains by `settings`; OpenSpiel does `work` at a learning rate of 1e-3.
     """
     marks = [seconds * (index + 1) / MARKS for index in range(MARKS)]
-    settings = "leduc" if "leduc" in presets() else None
     threads = load_config(settings).training.threads or OUR_FIT_THREADS
     config = load_config(
         settings,
@@ -240,6 +238,7 @@ def nash_conv_part(work: Work, *, seconds: float) -> tuple[list[Row], Ratios]:
             "run.iterations": 10**9,
             "run.max_minutes": None,
             "run.device": "cpu",
+            "game.name": "leduc_poker",
             "training.threads": threads,
             "evaluation.eval_every": 0,
         },
@@ -253,10 +252,11 @@ def nash_conv_part(work: Work, *, seconds: float) -> tuple[list[Row], Ratios]:
     torch.set_num_threads(peer_threads)
     theirs = nash_conv_curve(work.peer(game, 64), game, states, marks, _tell)
 
+    us = {"who": "asynccfr", "torch_threads": threads, "precision": _fit_precision(config)}
     rows = []
-    for who, count, points in (("asynccfr", threads, own), ("OpenSpiel", peer_threads, theirs)):
+    for who, points in ((us, own), (_openspiel(peer_threads), theirs)):
         for iteration, clock, value in points:
-            about = {"part": "nash_conv", "game": "leduc_poker", "who": who, "threads": count}
+            about = {"part": "nash_conv", "game": "leduc_poker", **who}
             when = {"iteration": iteration, "training_seconds": clock}
             rows.append({**about, **when, **_figures("NashConv", [value])})
     return rows, {"nash_conv_300s": theirs[-1][2] / own[-1][2]}
@@ -267,19 +267,30 @@ def _faster_threads(work: Work, game: OpenSpielGame) -> int:
     peer = work.peer(game, 64, share=15)
     peer.fill(*ours.sampled_rows(game, work.rows))
     variants = [
-        Variant({"who": "OpenSpiel", "threads": threads}, lambda: {"s": peer.iterate().total})
+        Variant(_openspiel(threads), lambda: {"s": peer.iterate().total})
         for threads in PEER_THREADS
     ]
     fastest = min(measured(variants, repeats=3), key=lambda row: row["median"])
-    threads: int = fastest["threads"]
+    threads: int = fastest["torch_threads"]
     return threads
+
+
+def _openspiel(threads: int) -> Row:
+    return {"who": "OpenSpiel", "torch_threads": threads, "precision": "float32"}
+
+
+def _fit_precision(config: Config) -> str:
+    """The precision of the forwards in our fits; a trainer decides alike."""
+    amp = config.training.amp
+    on = computes_bfloat16(torch.device("cpu")) if amp == "auto" else amp == "bf16"
+    return "bfloat16" if on else "float32"
 
 
 def measured(variants: Sequence[Variant], repeats: int) -> list[Row]:
     """Runs the variants in turn; one row for each measure of each."""
 
     def with_threads(variant: Variant) -> dict[str, float]:
-        torch.set_num_threads(variant.about["threads"])
+        torch.set_num_threads(variant.about["torch_threads"])
         return variant.run()
 
     named = {", ".join(map(str, variant.about.values())): variant for variant in variants}

@@ -81,12 +81,14 @@ class TraversalRate:
                     nodes, seconds, cache_pays = await self._trial(self.values, 0)
             except TimeoutError:
                 raise InputError("no trial ends within the given time; give more minutes") from None
-            if seconds > 0.7 * self._trial_seconds:
+            # Growing to the wanted length must not use up the time that trials are for.
+            wanted = min(self._trial_seconds, 0.05 * (deadline - perf_counter()))
+            if seconds > 0.7 * wanted:
                 break
-            growth = min(8.0, self._trial_seconds / seconds)
+            growth = min(4.0, wanted / seconds)
             if self.traversals < self.config.traversal.traversals_per_player:
-                wanted = round(self.traversals * growth) + 1
-                self.traversals = min(self.config.traversal.traversals_per_player, wanted)
+                grown = round(self.traversals * growth) + 1
+                self.traversals = min(self.config.traversal.traversals_per_player, grown)
             else:
                 self.ranges = round(self.ranges * growth) + 1
         if nodes >= PROBATION and not cache_pays:

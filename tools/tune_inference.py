@@ -29,15 +29,21 @@ from common import (
     run_command,
     write_json,
 )
-from traversal_rate import CONCURRENCY, MAX_BATCH, MAX_WAIT_US, THREADS
-from traversal_rate import OutOfTime, TraversalRate, Values
+from traversal_rate import (
+    CONCURRENCY,
+    MAX_BATCH,
+    MAX_WAIT_US,
+    THREADS,
+    OutOfTime,
+    TraversalRate,
+    Values,
+)
 
 from asynccfr import event_loop, load_config
 from asynccfr.preflight import available_cores
 
 FACTORS = (4.0, 2.0, 1.5)
-ROUNDS = 3
-LAST_ROUNDS = 7
+ROUNDS, LAST_ROUNDS = 3, 7
 WINS_FROM = 1.02
 """A candidate is better where its median is this many times that of the best so far."""
 GIVES_UP_BELOW = 0.8
@@ -76,9 +82,8 @@ def main(
         f"{network.hidden_size}, cache {bench.cache}"
     )
     if search.rows:
-        trials = f"trials of {bench.ranges:,} x {bench.traversals:,} traversals"
-        title = f"{about}\nthousand decision nodes per second in {trials}; last: against settings"
-        print_table(title, search.rows)
+        trials = f"thousand decision nodes per second, {bench.ranges:,} x {bench.traversals:,}"
+        print_table(f"{about}\n{trials} traversals a trial; last: against settings", search.rows)
     gain = f"{search.gain:.2f} x the settings' decision nodes per second"
     print_table(
         "settings against tuned",

@@ -47,8 +47,6 @@ def test_prints_a_table_and_writes_the_ratios(run_tool: Run, tmp_path: Path) -> 
     assert math.isclose(nodes["local"]["median"], nodes["async"]["median"], rel_tol=0.1)
 
 
-def test_refuses_bad_input_in_one_line(refusal: Callable[..., str], tmp_path: Path) -> None:
+def test_refuses_bad_input_in_one_line(refusal: Callable[..., str]) -> None:
     assert "did you mean 'smoke'?" in refusal(SCRIPT, "--settings", "smokey")
     assert "--iterations" in refusal(SCRIPT, "--set", "run.iterations=4")
-    missing = tmp_path / "missing" / "figures.json"
-    assert "figures.json" in refusal(SCRIPT, "--json", str(missing))
