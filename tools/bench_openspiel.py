@@ -117,7 +117,7 @@ def main(
         title = "NashConv of the average policy on Leduc, evaluations left out of the time"
         report(title, bench.nash_conv_part(work, settings, seconds=nash_conv_seconds))
     print_table(
-        "Above 1 is in asynccfr's favour; OpenSpiel at its better number of threads",
+        "Ratios; above 1: asynccfr is ahead",
         [{"ratio": name, "value": value} for name, value in ratios.items()],
     )
     write_json(json_file, results, ratios)
@@ -154,7 +154,7 @@ def table(rows: Sequence[Row]) -> list[Row]:
 
 def _shown(value: object) -> object:
     if not isinstance(value, float):
-        return value
+        return "" if value is None else value
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}"
 
 

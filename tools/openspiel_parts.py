@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import openspiel_ours as ours
@@ -86,7 +87,7 @@ class Variant:
     """One of the things that take turns.
 
     Attributes:
-        about: tells its rows from the others'; `who` and `threads` at least.
+        about: tells its rows from the others'; `who` and `torch_threads` at least.
         run: one measurement, measure -> value.
     """
 
@@ -170,8 +171,8 @@ def fit_part(work: Work, *, repeats: int) -> tuple[list[Row], Ratios]:
         variants = [Variant({**part, **_openspiel(threads)}, peer_fit) for threads in PEER_THREADS]
         us = {**part, "who": "asynccfr", "torch_threads": OUR_FIT_THREADS}
         variants += [
-            Variant({**us, "precision": "float32"}, lambda fit=our_fit: fit(False)),
-            Variant({**us, "precision": "bfloat16"}, lambda fit=our_fit: fit(True)),
+            Variant({**us, "precision": "float32"}, partial(our_fit, False)),
+            Variant({**us, "precision": "bfloat16"}, partial(our_fit, True)),
         ]
         found = measured(variants, repeats)
         best = min(row["median"] for row in found if row["who"] == "OpenSpiel")
@@ -294,13 +295,12 @@ def measured(variants: Sequence[Variant], repeats: int) -> list[Row]:
         return variant.run()
 
     named = {", ".join(map(str, variant.about.values())): variant for variant in variants}
-    results = interleave(
-        {name: lambda v=variant: with_threads(v) for name, variant in named.items()}, repeats
-    )
+    runs = {name: partial(with_threads, variant) for name, variant in named.items()}
+    results = interleave(runs, repeats)
     return [
-        {**named[name].about, **_figures(measure, [run[measure] for run in runs])}
-        for name, runs in results.items()
-        for measure in runs[0]
+        {**named[name].about, **_figures(measure, [found[measure] for found in outcomes])}
+        for name, outcomes in results.items()
+        for measure in outcomes[0]
     ]
 
 
