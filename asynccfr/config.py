@@ -42,7 +42,7 @@ class RunSettings(_Section):
 
     name: str = Field("leduc", min_length=1, description="Part of the run directory's name.")
     seed: int = Field(0, ge=0, lt=2**32, description="Every random number derives from it.")
-    iterations: Count = Field(30, description="Deep CFR iterations T.")
+    iterations: Count = Field(50, description="Deep CFR iterations T.")
     max_minutes: Positive | None = Field(
         None, description="Stop early so that the whole run ends within this many minutes."
     )
@@ -113,8 +113,12 @@ class InferenceSettings(_Section):
 class FitSettings(_Section):
     """Fitting one network to its memory."""
 
-    train_steps: Count = Field(300, description="Training steps in a fit.")
-    batch_size: Count = Field(2048, description="Rows in a training batch.")
+    train_steps: Count = Field(200, description="Training steps in a fit.")
+    batch_size: Count = Field(
+        8192,
+        description="Rows drawn for a training step; those of one information state are merged, "
+        "so a small game affords large batches.",
+    )
     learning_rate: Positive = Field(4e-3, description="Adam's rate at the first step.")
     final_learning_rate_share: float = Field(
         0.05, ge=0, le=1, description="Rate at the last step over the rate at the first; linear."
