@@ -53,7 +53,7 @@ def main(
     traversals: Annotated[
         int, typer.Option(min=1, help="Traversals a player and iteration in the parts on Leduc.")
     ] = 1_500,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of an advantage fit.")] = 750,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of a fit.")] = 750,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows in a training batch.")] = 2_048,
     traversals_per_network: Annotated[
         int, typer.Option(min=1, help="asynccfr's traversals a player in the part `traversal`.")
@@ -169,7 +169,7 @@ def draw(results: Sequence[Row], file: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for who, (colour, marker, line) in LOOKS.items():
         points = [row for row in results if row["part"] == "nash_conv" and row["who"] == who]
-        seconds = [row["training_seconds"] for row in points]
+        seconds = [row["seconds"] for row in points]
         values = [row["median"] for row in points]
         axes.plot(seconds, values, color=colour, marker=marker, linestyle=line, label=who)
     axes.set_xlabel("training time (seconds, evaluations left out)")

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,9 @@ PEER_THREADS = (1, 2)
 
 OUR_FIT_THREADS = min(2, available_cores())
 """Torch threads of our fits: no more than the peer is tried with."""
+
+FIT_STEPS = 100
+"""Most steps of a fit where a single step is what is asked for."""
 
 MARKS = 6
 """Evaluations of each learning curve, equally far apart."""
@@ -149,6 +152,7 @@ def traversal_part(
 
 def fit_part(work: Work, *, repeats: int) -> tuple[list[Row], Ratios]:
     """Seconds of one step of an advantage fit on Leduc, at two sizes of network."""
+    work = replace(work, steps=min(work.steps, FIT_STEPS))
     game = open_spiel_game("leduc_poker")
     advantages, strategies = ours.sampled_rows(game, work.rows)
     memory = ours.filled_reservoir(advantages[0])
@@ -258,7 +262,7 @@ def nash_conv_part(work: Work, settings: str | None, *, seconds: float) -> tuple
     for who, points in ((us, own), (_openspiel(peer_threads), theirs)):
         for iteration, clock, value in points:
             about = {"part": "nash_conv", "game": "leduc_poker", **who}
-            when = {"iteration": iteration, "training_seconds": clock}
+            when = {"iteration": iteration, "seconds": clock}
             rows.append({**about, **when, **_figures("NashConv", [value])})
     return rows, {"nash_conv_300s": theirs[-1][2] / own[-1][2]}
 

@@ -121,7 +121,7 @@ def test_both_curves_follow_the_training_time(figures: Figures) -> None:
     last = {}
     for who in ("asynccfr", "OpenSpiel"):
         curve = [row for row in rows_of(figures, "nash_conv") if row["who"] == who]
-        seconds = [row["training_seconds"] for row in curve]
+        seconds = [row["seconds"] for row in curve]
         assert curve
         assert seconds == sorted(seconds)
         last[who] = curve[-1]["median"]
