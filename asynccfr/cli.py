@@ -100,6 +100,7 @@ def train(
     config = load_config(settings, [*(overrides or []), *short])
 
     from asynccfr import event_loop
+    from asynccfr.preflight import plan
     from asynccfr.runs.directory import RunDirectory, new_run_path
     from asynccfr.runs.progress import new_display
     from asynccfr.runs.recording import record
@@ -109,6 +110,7 @@ def train(
     display = new_display(config.run)
     trainer = Trainer(config, observer=display)
     directory = RunDirectory.create(config, run_dir or new_run_path(config.run.name))
+    print(plan(config, trainer.game), file=sys.stderr)
     try:
         with display:
             result = event_loop.run(_stoppable(record(trainer, directory), display.on_interrupt))

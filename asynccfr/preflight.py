@@ -10,6 +10,7 @@ import torch
 from asynccfr.config import Config
 from asynccfr.errors import SettingsError
 from asynccfr.games.base import Game
+from asynccfr.inference.engines import resolve_precision
 from asynccfr.memory import Reservoir
 
 _HEADROOM_BYTES = 512 * 2**20
@@ -69,6 +70,19 @@ def check_memory(config: Config, game: Game) -> None:
             f"this machine has {available / 2**30:,.1f} GiB available; lower {largest!r}, which "
             f"takes {needed[largest] / 2**30:,.1f} GiB"
         )
+
+
+def plan(config: Config, game: Game) -> str:
+    """One line on what a run will use: the networks, the arithmetic, the memory when full."""
+    device = resolve_device(config.run.device)
+    network, inference = config.network, config.inference
+    precision = resolve_precision(inference.precision, device, network.hidden_size)
+    needed = sum(memory_bytes(config, game).values())
+    return (
+        f"{config.game.name}: {network.num_layers} x {network.hidden_size} networks on {device}, "
+        f"{inference.backend} inference in {precision}, up to {needed / 2**20:,.0f} MiB "
+        f"of {available_memory_bytes() / 2**20:,.0f} MiB available"
+    )
 
 
 def available_memory_bytes() -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ class Trainer:
             raise RuntimeError("the run has not reached its first evaluation")
         return TrainingResult(self.policy, self.reports, self.reports[-1].evaluation, self.note)
 
-    async def __aiter__(self) -> AsyncIterator[IterationReport]:
+    async def __aiter__(self) -> AsyncGenerator[IterationReport, None]:
         if self._used:
             raise RuntimeError("a trainer trains once; make a new one")
         self._used = True
