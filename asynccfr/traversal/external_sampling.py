@@ -24,15 +24,11 @@ class Rows:
     strategies: list[StrategyRow] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _OpenNode:
-    """A traverser's node whose children are being visited, first action first."""
+_OpenNode = tuple[State, bytes, tuple[int, ...], list[float], list[float]]
+"""A traverser's node: (state, encoding, legal actions, policy, the values found so far).
 
-    state: State
-    encoding: bytes
-    legal: tuple[int, ...]
-    policy: list[float]
-    values: list[float]
+A tuple and no class, because one is made for every visit and its making would show.
+"""
 
 
 async def traverse(
@@ -75,8 +71,9 @@ async def traverse(
             encoding = encode(state, player)
             policy = await infer(networks[player], encoding, legal)
             if player == traverser:
-                open_nodes.append(_OpenNode(state, encoding, legal, policy, []))
-                state = state.child(legal[0])
+                values: list[float] = []
+                open_nodes.append((state, encoding, legal, policy, values))
+                state = _next_child(state, legal, 0)
             else:
                 rows.strategies.append((encoding, legal, policy))
                 state.apply_action(sample_action(legal, policy, draw()))
@@ -86,19 +83,27 @@ async def traverse(
             continue
         value = state.returns()[traverser] / utility_scale
         while open_nodes:
-            node = open_nodes[-1]
-            node.values.append(value)
-            visited = len(node.values)
-            if visited < len(node.legal):
-                state = node.state.child(node.legal[visited])
+            parent, encoding, legal, policy, values = open_nodes[-1]
+            values.append(value)
+            visited = len(values)
+            if visited < len(legal):
+                state = _next_child(parent, legal, visited)
                 break
             open_nodes.pop()
             value = 0.0
-            for action, action_value in zip(node.legal, node.values, strict=True):
-                value += node.policy[action] * action_value
-            rows.advantages.append((node.encoding, node.legal, node.values, value))
+            for action, action_value in zip(legal, values, strict=True):
+                value += policy[action] * action_value
+            rows.advantages.append((encoding, legal, values, value))
         else:
             return value
+
+
+def _next_child(parent: State, legal: tuple[int, ...], visited: int) -> State:
+    """The child after `visited` others; the last one takes the place of its parent, uncopied."""
+    if visited + 1 < len(legal):
+        return parent.child(legal[visited])
+    parent.apply_action(legal[visited])
+    return parent
 
 
 def sample_action(legal: Sequence[int], policy: Sequence[float], u: float) -> int:
