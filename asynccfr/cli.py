@@ -7,6 +7,7 @@ so that `--help` answers at once.
 
 import asyncio
 import dataclasses
+import io
 import json
 import signal
 import sys
@@ -249,4 +250,8 @@ def _show_warning(
 
 def main() -> None:
     """The `asynccfr` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal's encoding lacks is shown escaped, not as a failure.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()

@@ -41,7 +41,9 @@ class RunSettings(_Section):
     """The run as a whole."""
 
     name: str = Field("leduc", min_length=1, description="Part of the run directory's name.")
-    seed: int = Field(0, ge=0, lt=2**32, description="Every random number derives from it.")
+    seed: Annotated[int, BeforeValidator(_number)] = Field(
+        0, ge=0, lt=2**32, description="Every random number derives from it."
+    )
     iterations: Count = Field(50, description="Deep CFR iterations T.")
     max_minutes: Positive | None = Field(
         None, description="Stop early so that the whole run ends within this many minutes."
@@ -84,7 +86,9 @@ class TraversalSettings(_Section):
     traversals_per_player: Count = Field(
         1000, description="Traversals K for each player in each iteration."
     )
-    concurrency: Count = Field(512, description="Traversals in flight at a time.")
+    concurrency: Annotated[int, Field(ge=1, le=100_000), BeforeValidator(_number)] = Field(
+        512, description="Traversals in flight at a time."
+    )
 
 
 class InferenceSettings(_Section):
@@ -162,7 +166,7 @@ class TrainingSettings(_Section):
 class EvaluationSettings(_Section):
     """Measuring the average strategy."""
 
-    eval_every: int = Field(
+    eval_every: Annotated[int, BeforeValidator(_number)] = Field(
         10, ge=0, description="Iterations between evaluations; 0 evaluates only at the end."
     )
     exact: bool = Field(True, description="Compute NashConv where the game is small enough.")
@@ -267,7 +271,7 @@ def _find(settings: str | Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except OSError as error:
         raise SettingsError(
             f"the settings file {str(path)!r} cannot be read: {error.strerror}"
@@ -290,6 +294,19 @@ def _read(path: Path) -> dict[str, Any]:
         )
     # A section whose every line is commented out reads as null.
     return {key: {} if value is None else value for key, value in values.items()}
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice; YAML alone would drop the first without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                problem = f"the key {key.value!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 def _split(text: str) -> tuple[str, object]:

@@ -4,8 +4,13 @@ import asyncio
 import contextlib
 import gc
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
+
+import torch
+
+from asynccfr.torch_threads import use_threads
 
 T = TypeVar("T")
 
@@ -14,16 +19,39 @@ SWITCH_INTERVAL_SECONDS = 1e-4
 each time; Python's own 5 ms would cost half the speed."""
 
 
+_scopes = 0
+_outermost = contextlib.ExitStack()
+_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def tuned_interpreter() -> Iterator[None]:
     """Within: no automatic garbage collection, and a short thread switch interval.
 
     Traversal allocates millions of objects a second and makes no cycles, so automatic collection
-    only costs time; call `collect_garbage` between phases. Both settings are given back on the
-    way out, whatever happens.
+    only costs time; call `collect_garbage` between phases. The settings belong to the process, so
+    scopes are counted: however those of several trainers overlap, the first to be entered changes
+    the settings, and the last to be left gives them back.
     """
+    global _scopes
+    with _lock:
+        if not _scopes:
+            _outermost.enter_context(_tuned())
+        _scopes += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _scopes -= 1
+            if not _scopes:
+                _outermost.close()
+
+
+@contextlib.contextmanager
+def _tuned() -> Iterator[None]:
     collecting = gc.isenabled()
     interval = sys.getswitchinterval()
+    threads = torch.get_num_threads()
     thaw = gc.get_freeze_count() == 0  # What somebody else froze stays frozen.
     gc.collect()
     if thaw:
@@ -33,6 +61,7 @@ def tuned_interpreter() -> Iterator[None]:
     try:
         yield
     finally:
+        use_threads(threads)
         sys.setswitchinterval(interval)
         if thaw:
             gc.unfreeze()

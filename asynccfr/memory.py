@@ -129,7 +129,10 @@ class Reservoir:
         return slots
 
     def _block_keys(self, block: SampleBlock) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        words = block.encodings.view(np.uint32).astype(np.uint64)
+        bits = block.encodings.view(np.uint32)
+        # Small whole numbers differ in their exponent alone. Rotated, a bijection, it comes to
+        # the low bits, where a product modulo 2**64 keeps it.
+        words = ((bits >> np.uint32(23)) | (bits << np.uint32(9))).astype(np.uint64)
         keys: np.ndarray[tuple[int], np.dtype[np.uint64]] = words @ self._multipliers
         return keys.view(np.int64)
 
@@ -175,7 +178,10 @@ class Reservoir:
 
 
 def _key_multipliers(encoding_size: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Random odd 64-bit numbers: multilinear hashing, two encodings in 2**63 share a key.
+    """Random odd 64-bit numbers for multilinear hashing.
+
+    Two given encodings share a key with a probability of about 2**-55, or less: their difference,
+    times an odd number, loses as many bits as the difference has factors of two.
 
     Source: Lemire & Kaser 2014 (arXiv 1202.4961), multilinear hashing.
     """

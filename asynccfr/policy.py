@@ -1,5 +1,6 @@
 """The trained average policy: asked state by state or in batches, saved and loaded alone."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,18 @@ import numpy as np
 import torch
 from open_spiel.python.policy import Policy
 
-from asynccfr.config import Config
+from asynccfr.config import Config, NetworkSettings
 from asynccfr.errors import InputError
-from asynccfr.games.base import BoolArray, FloatArray, Game, State
+from asynccfr.games.base import (
+    BoolArray,
+    FloatArray,
+    Game,
+    IntArray,
+    State,
+    bytes_encoder,
+    mark_players,
+    stack_encodings,
+)
 from asynccfr.games.openspiel import pyspiel_game_of
 from asynccfr.games.registry import load_game
 from asynccfr.inference.heads import masked_softmax
@@ -19,6 +29,16 @@ from asynccfr.networks import ActionNetwork
 FORMAT = 1
 
 _ROWS_PER_FORWARD = 8_192
+
+
+def strategy_encoding_size(game: Game) -> int:
+    """The length of what the strategy network sees: an encoding marked with its player."""
+    return game.encoding_size + game.num_players
+
+
+def new_strategy_network(game: Game, settings: NetworkSettings) -> ActionNetwork:
+    """A strategy network for `game`, weights not yet drawn."""
+    return ActionNetwork(strategy_encoding_size(game), game.num_actions, settings)
 
 
 class AveragePolicy(Policy):  # type: ignore[misc]
@@ -37,24 +57,28 @@ class AveragePolicy(Policy):  # type: ignore[misc]
         self.network = network.cpu().float().eval()
         self.config = config
         self.iteration = iteration
-        self._row = np.zeros((1, game.encoding_size), np.float32)
+        self._encode = bytes_encoder(game)
 
     @torch.inference_mode()
-    def probabilities(self, encodings: FloatArray, legal: BoolArray) -> FloatArray:
+    def probabilities(
+        self, encodings: FloatArray, legal: BoolArray, players: IntArray
+    ) -> FloatArray:
         """Policies at many information states.
 
         Args:
             encodings: float32[N, F].
             legal: bool[N, A].
+            players: whose information states these are, int64[N].
 
         Returns:
             float32[N, A], rows summing to 1, 0 at illegal actions.
         """
+        marked = mark_players(encodings, players, self.played_game.num_players)
         pieces = [
             masked_softmax(
-                self.network(torch.from_numpy(encodings[start:stop])).numpy(), legal[start:stop]
+                self.network(torch.from_numpy(marked[start:stop])).numpy(), legal[start:stop]
             )
-            for start in range(0, len(encodings), _ROWS_PER_FORWARD)
+            for start in range(0, len(marked), _ROWS_PER_FORWARD)
             for stop in (start + _ROWS_PER_FORWARD,)
         ]
         return np.concatenate(pieces) if pieces else np.zeros(legal.shape, np.float32)
@@ -65,8 +89,8 @@ class AveragePolicy(Policy):  # type: ignore[misc]
         actions = state.legal_actions()
         legal = np.zeros((1, self.played_game.num_actions), np.bool_)
         legal[0, actions] = True
-        self.played_game.encode(state, player, self._row[0])
-        policy = self.probabilities(self._row, legal)[0]
+        row = stack_encodings((self._encode(state, player),), self.played_game.encoding_size)
+        policy = self.probabilities(row, legal, np.array([player]))[0]
         return {action: float(policy[action]) for action in actions}
 
     def save(self, path: Path) -> None:
@@ -92,8 +116,8 @@ def load_policy(path: str | Path) -> AveragePolicy:
         InputError: where there is no policy at `path`, or it cannot be read.
     """
     path = Path(path)
-    file = path / "policy.pt" if path.is_dir() else path
-    if not file.is_file():
+    file = path / "policy.pt" if os.path.isdir(path) else path
+    if not os.path.isfile(file):  # Unlike Path's, false for what no file system could hold.
         raise InputError(
             f"there is no policy at {str(file)!r}; give a run directory whose training has ended"
         )
@@ -106,7 +130,7 @@ def load_policy(path: str | Path) -> AveragePolicy:
             )
         config = Config.model_validate(saved["config"])
         game = load_game(config.game.name, config.game.encoding)
-        network = ActionNetwork(game.encoding_size, game.num_actions, config.network)
+        network = new_strategy_network(game, config.network)
         network.load_state_dict(saved["network"])
         return AveragePolicy(game, network, config, int(saved["iteration"]))
     except InputError:

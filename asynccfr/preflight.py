@@ -53,7 +53,7 @@ def memory_bytes(config: Config, game: Game) -> dict[str, int]:
         "advantage.memory_capacity": game.num_players
         * Reservoir.bytes_needed(config.advantage.memory_capacity, size, actions),
         "strategy.memory_capacity": Reservoir.bytes_needed(
-            config.strategy.memory_capacity, size, actions
+            config.strategy.memory_capacity, size + game.num_players, actions
         ),
     }
 

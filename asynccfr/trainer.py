@@ -23,7 +23,7 @@ from asynccfr.evaluation.exact import (
 from asynccfr.event_loop import collect_garbage, tuned_interpreter
 from asynccfr.fitting import FitReport, advantage_loss, fit, strategy_loss
 from asynccfr.games.base import Game
-from asynccfr.games.checks import require_playable
+from asynccfr.games.checks import blame, require_playable
 from asynccfr.games.registry import load_game
 from asynccfr.inference import Inferer, new_inferer
 from asynccfr.inference.engines import computes_bfloat16
@@ -31,7 +31,7 @@ from asynccfr.inference.heads import regret_matching
 from asynccfr.memory import Reservoir
 from asynccfr.metrics import IterationMetrics, IterationReport
 from asynccfr.networks import ActionNetwork, new_network
-from asynccfr.policy import AveragePolicy
+from asynccfr.policy import AveragePolicy, new_strategy_network, strategy_encoding_size
 from asynccfr.seeding import Purpose, numpy_generator, torch_generator
 from asynccfr.torch_threads import use_threads
 from asynccfr.traversal.runner import TraversalResult, TraversalTask, run_traversals
@@ -80,7 +80,8 @@ class Trainer:
 
     Args:
         config: every setting.
-        game: what to play, if not what `config.game.name` loads.
+        game: what to play, if not what `config.game.name` loads; a policy that is saved loads
+            again where `load_game(game.name)` makes the same game.
         observer: is told about progress.
 
     Raises:
@@ -90,6 +91,9 @@ class Trainer:
     def __init__(
         self, config: Config, *, game: Game | None = None, observer: Observer | None = None
     ) -> None:
+        if game is not None:  # So that a saved policy names the game that it plays.
+            named = config.game.model_copy(update={"name": game.name})
+            config = config.model_copy(update={"game": named})
         self.config = config
         self.game = game or load_game(config.game.name, config.game.encoding)
         require_playable(self.game)
@@ -97,6 +101,7 @@ class Trainer:
         preflight.check_memory(config, self.game)
         self.policy: AveragePolicy | None = None
         """The latest fitted average policy."""
+        self._evaluation: ExactEvaluation | None = None
         self.reports: list[IterationReport] = []
         self.note = ""
         """Why there is no exact evaluation, or an empty string."""
@@ -104,15 +109,21 @@ class Trainer:
         self._utility_scale = preflight.utility_scale(config, self.game)
         self._players = range(self.game.num_players)
         self._names = tuple(f"advantage/{player}" for player in self._players)
-        self._networks = [self._new_network(Purpose.ADVANTAGE_WEIGHTS, 0, p) for p in self._players]
+        self._networks = [self._new_advantage_network(0, player) for player in self._players]
         self._advantage_memories = [
-            self._new_reservoir(
-                config.advantage.memory_capacity, Purpose.ADVANTAGE_RESERVOIR, player
+            Reservoir(
+                config.advantage.memory_capacity,
+                self.game.encoding_size,
+                self.game.num_actions,
+                numpy_generator(config.run.seed, Purpose.ADVANTAGE_RESERVOIR, player),
             )
             for player in self._players
         ]
-        self._strategy_memory = self._new_reservoir(
-            config.strategy.memory_capacity, Purpose.STRATEGY_RESERVOIR
+        self._strategy_memory = Reservoir(
+            config.strategy.memory_capacity,
+            strategy_encoding_size(self.game),
+            self.game.num_actions,
+            numpy_generator(config.run.seed, Purpose.STRATEGY_RESERVOIR),
         )
         amp = config.training.amp
         self._amp = computes_bfloat16(self.device) if amp == "auto" else amp == "bf16"
@@ -137,7 +148,7 @@ class Trainer:
         """
         if self.policy is None:
             raise RuntimeError("the run has not reached its first evaluation")
-        return TrainingResult(self.policy, self.reports, self.reports[-1].evaluation, self.note)
+        return TrainingResult(self.policy, self.reports, self._evaluation, self.note)
 
     async def __aiter__(self) -> AsyncGenerator[IterationReport, None]:
         if self._used:
@@ -185,10 +196,11 @@ class Trainer:
         due = bool(every) and t % every == 0
         last = t == self.config.run.iterations or self._out_of_time(started, due, metrics)
         if last or due:
-            self.policy, metrics.strategy_fit = await self._fit_strategy(t)
+            policy, metrics.strategy_fit = await self._fit_strategy(t)
             evaluating = perf_counter()
-            metrics.evaluation = await self._evaluate(t, self.policy)
+            metrics.evaluation = await self._evaluate(t, policy)
             metrics.evaluation_seconds = perf_counter() - evaluating
+            self.policy, self._evaluation = policy, metrics.evaluation
         now = perf_counter()
         return metrics.report(t, now - started, now - self._started), last
 
@@ -222,7 +234,7 @@ class Trainer:
     async def _fit_advantage(self, t: int, player: int) -> FitReport:
         self._tell_phase(t, "fit advantage")
         if self.config.advantage.reinitialise:
-            network = self._new_network(Purpose.ADVANTAGE_WEIGHTS, t, player)
+            network = self._new_advantage_network(t, player)
         else:
             network = copy.deepcopy(self._networks[player])
         report = await self._in_fit_thread(
@@ -241,7 +253,8 @@ class Trainer:
 
     async def _fit_strategy(self, t: int) -> tuple[AveragePolicy, FitReport]:
         self._tell_phase(t, "fit strategy")
-        network = self._new_network(Purpose.STRATEGY_WEIGHTS, t)
+        network = new_strategy_network(self.game, self.config.network).to(self.device)
+        network.initialise(torch_generator(self.config.run.seed, Purpose.STRATEGY_WEIGHTS, t))
         report = await self._in_fit_thread(
             partial(
                 fit,
@@ -267,9 +280,10 @@ class Trainer:
             return None
 
     def _nash_conv(self, policy: AveragePolicy, max_histories: int) -> ExactEvaluation:
-        if self._information_states is None:
-            self._information_states = enumerate_information_states(self.game, max_histories)
-        return evaluate_exactly(self.game, self._information_states, policy.probabilities)
+        with blame(self.game):
+            if self._information_states is None:
+                self._information_states = enumerate_information_states(self.game, max_histories)
+            return evaluate_exactly(self.game, self._information_states, policy.probabilities)
 
     async def _in_fit_thread(self, work: Callable[..., T]) -> T:
         stop = threading.Event()
@@ -306,15 +320,11 @@ class Trainer:
         ahead = now - iteration_started + evaluation * (2 if due else 1)
         return now - self._started + ahead > 60.0 * minutes
 
-    def _new_network(self, purpose: Purpose, *path: int) -> ActionNetwork:
-        generator = torch_generator(self.config.run.seed, purpose, *path)
+    def _new_advantage_network(self, t: int, player: int) -> ActionNetwork:
+        generator = torch_generator(self.config.run.seed, Purpose.ADVANTAGE_WEIGHTS, t, player)
         return new_network(
             self.game.encoding_size, self.game.num_actions, self.config.network, generator
         ).to(self.device)
-
-    def _new_reservoir(self, capacity: int, purpose: Purpose, *path: int) -> Reservoir:
-        generator = numpy_generator(self.config.run.seed, purpose, *path)
-        return Reservoir(capacity, self.game.encoding_size, self.game.num_actions, generator)
 
     def _tell_phase(self, t: int, phase: str) -> None:
         if self._observer is not None:

@@ -367,3 +367,112 @@ async def test_a_player_who_never_decides_keeps_an_unfitted_network():
     # By hand: guessing heads is right three times in four, so it alone has a positive regret.
     assert advantages[0] > 0 > advantages[1]
     assert result.policy.action_probabilities(state)[0] > 0.5
+
+
+class HiddenPennies(Guess):
+    """Matching pennies; both players' information states have the same encoding."""
+
+    def __init__(self, moves=()):
+        super().__init__(moves)
+        self.name = "pennies"
+
+    def new_initial_state(self):
+        return HiddenPennies()
+
+    def current_player(self):
+        return (0, 1, -4)[len(self.moves)]
+
+    def child(self, action):
+        return HiddenPennies((*self.moves, action))
+
+    def clone(self):
+        return HiddenPennies(self.moves)
+
+    def returns(self):
+        # Heads on heads is worth 3, so the equilibrium plays heads with 1/3 and 2/3 at most.
+        if self.moves == (0, 0):
+            return [1.0, -1.0]
+        return [1 / 3, -1 / 3] if self.moves == (1, 1) else [-1 / 3, 1 / 3]
+
+    def information_state_string(self, player):
+        return f"player {player}"
+
+
+async def test_one_strategy_network_tells_players_with_one_encoding_apart():
+    trainer = Trainer(tiny(strategy__train_steps=200), game=HiddenPennies())
+    memory = trainer._strategy_memory
+    result = await trainer.run()
+    rows = memory.sample(200, torch.Generator().manual_seed(0)).encodings
+    assert {tuple(row) for row in rows.tolist()} == {(1.0, 1.0, 0.0), (1.0, 0.0, 1.0)}
+    first, second = HiddenPennies(), HiddenPennies((0,))
+    played = [result.policy.action_probabilities(state)[0] for state in (first, second)]
+    assert played[0] != pytest.approx(played[1], abs=1e-3)
+
+
+class LateFault(HiddenPennies):
+    """Raises, or returns nonsense, once it has been played often enough to pass the check."""
+
+    played = 0
+
+    def __init__(self, moves=(), fault=None):
+        super().__init__(moves)
+        self.fault = fault
+
+    def new_initial_state(self):
+        LateFault.played += 1
+        return LateFault((), self.fault)
+
+    def child(self, action):
+        return LateFault((*self.moves, action), self.fault)
+
+    def returns(self):
+        if LateFault.played < 100:
+            return super().returns()
+        if isinstance(self.fault, BaseException):
+            raise self.fault
+        return [self.fault, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (ZeroDivisionError("late"), "raises ZeroDivisionError: late"),
+        (SystemExit(7), "raises SystemExit: 7"),
+        (float("nan"), "NaN or infinite"),
+    ],
+)
+async def test_a_game_that_fails_late_is_named(fault, words):
+    LateFault.played = 0
+    threads = threading.active_count()
+    with pytest.raises(GameError, match=f"'pennies' .*{words}"):
+        await Trainer(tiny(run__iterations=50), game=LateFault((), fault)).run()
+    assert threading.active_count() <= threads
+
+
+async def test_trainers_that_overlap_give_the_interpreter_back():
+    before = gc.isenabled(), sys.getswitchinterval(), torch.get_num_threads()
+    short = Trainer(tiny(run__iterations=1, inference__backend="local"))
+    longer = Trainer(tiny(run__iterations=4, inference__backend="local"))
+    await asyncio.gather(short.run(), longer.run())
+    assert (gc.isenabled(), sys.getswitchinterval(), torch.get_num_threads()) == before
+
+
+async def test_a_policy_of_a_given_game_loads_as_that_game(tmp_path):
+    from asynccfr.games.one_card_poker import OneCardPoker
+
+    class Five(OneCardPoker):
+        name = "asynccfr.games.one_card_poker:OneCardPoker"
+
+    result = await Trainer(tiny(), game=Five()).run()
+    result.policy.save(tmp_path / "policy.pt")
+    assert load_policy(tmp_path / "policy.pt").played_game.name == Five.name
+
+
+async def test_the_result_holds_the_evaluation_of_its_policy():
+    trainer = Trainer(tiny(run__iterations=10, evaluation__eval_every=2))
+    async for report in trainer:
+        if report.iteration == 3:
+            break
+    result = trainer.result()
+    assert result.policy.iteration == 2
+    assert result.evaluation == result.reports[1].evaluation

@@ -14,6 +14,7 @@ from asynccfr.games.base import (
     BoolArray,
     FloatArray,
     Game,
+    IntArray,
     LegalMasks,
     State,
     bytes_encoder,
@@ -21,8 +22,8 @@ from asynccfr.games.base import (
 )
 from asynccfr.games.openspiel import pyspiel_game_of, why_not_enumerable
 
-BatchedPolicy = Callable[[FloatArray, BoolArray], FloatArray]
-"""(encodings float32[N, F], legal bool[N, A]) -> policies float32[N, A]."""
+BatchedPolicy = Callable[[FloatArray, BoolArray, IntArray], FloatArray]
+"""(encodings float32[N, F], legal bool[N, A], players int64[N]) -> policies float32[N, A]."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ class InformationStates:
         keys: information-state strings, N of them.
         encodings: float32[N, F].
         legal: bool[N, A].
+        players: whose each is, int64[N].
     """
 
     keys: list[str]
     encodings: FloatArray
     legal: BoolArray
+    players: IntArray
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def enumerate_information_states(game: Game, max_histories: int) -> InformationS
     if obstacle:
         raise NotEnumerableError(f"NashConv of {game.name!r} cannot be computed: {obstacle}")
     encode = bytes_encoder(game)
-    rows: dict[str, tuple[bytes, tuple[int, ...]]] = {}
+    rows: dict[str, tuple[bytes, tuple[int, ...], int]] = {}
     stack = [game.new_initial_state()]
     histories = 0
     while stack:
@@ -87,13 +90,21 @@ def enumerate_information_states(game: Game, max_histories: int) -> InformationS
             actions = state.legal_actions()
             key = state.information_state_string(player)
             if key not in rows:
-                rows[key] = (encode(state, player), tuple(actions))
+                rows[key] = (encode(state, player), tuple(actions), player)
+            elif rows[key][2] != player:
+                raise NotEnumerableError(
+                    f"NashConv of {game.name!r} cannot be computed: players {rows[key][2]} and "
+                    f"{player} share the information-state string {key!r}"
+                )
         stack += [state.child(action) for action in actions]
-    encodings, legals = zip(*rows.values(), strict=True)
+    if not rows:
+        raise NotEnumerableError(f"no player ever decides anything in {game.name!r}")
+    encodings, legals, players = zip(*rows.values(), strict=True)
     return InformationStates(
         list(rows),
         stack_encodings(encodings, game.encoding_size),
         LegalMasks(game.num_actions).stack(legals),
+        np.array(players, np.int64),
     )
 
 
@@ -123,7 +134,9 @@ Table = dict[str, list[tuple[int, float]]]
 
 
 def _table(information_states: InformationStates, policy: BatchedPolicy) -> Table:
-    policies = policy(information_states.encodings, information_states.legal).astype(np.float64)
+    policies = policy(
+        information_states.encodings, information_states.legal, information_states.players
+    ).astype(np.float64)
     # float32 rows sum to 1 within 1e-7; OpenSpiel multiplies them along whole histories.
     policies /= policies.sum(axis=1, keepdims=True)
     return {

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 
 CHANCE = -1
 """`State.current_player()` where chance moves (OpenSpiel's `PlayerId.CHANCE`)."""
@@ -49,7 +50,8 @@ class State(Protocol):
         """Every player's utility for the whole game, float[num_players]; asked at the end."""
 
     def information_state_string(self, player: int) -> str:
-        """All that `player` knows, its own past moves included, as a unique string."""
+        """All that `player` knows, its own past moves included, as a string that no other
+        information state has, another player's included."""
 
 
 @runtime_checkable
@@ -98,11 +100,12 @@ def bytes_encoder(game: Game) -> EncodeBytes:
     """The function by which traversals encode a state: an immutable row that travels by reference.
 
     A row of bytes is at once a request's payload, a key of the policy cache and a row of the
-    memory; a batch of them is joined by one copy. A game may bring its own, faster `encode_bytes`.
+    memory; a batch of them is joined by one copy. A game may bring a faster one, made by its
+    `new_bytes_encoder()`. Each has a buffer of its own, for one thread at a time.
     """
-    own: EncodeBytes | None = getattr(game, "encode_bytes", None)
+    own: Callable[[], EncodeBytes] | None = getattr(game, "new_bytes_encoder", None)
     if own is not None:
-        return own
+        return own()
     row = np.zeros(game.encoding_size, dtype=np.float32)
 
     def encode(state: State, player: int) -> bytes:
@@ -136,6 +139,20 @@ class LegalMasks(dict[tuple[int, ...], bytes]):
         """The masks of many rows, bool[len(rows), A]."""
         joined = bytearray().join(map(self.__getitem__, rows))
         return np.frombuffer(joined, dtype=np.bool_).reshape(len(rows), self.num_actions)
+
+
+def mark_players(encodings: FloatArray, players: IntArray, num_players: int) -> FloatArray:
+    """Encodings with a one-hot of whose they are behind them, float32[N, F + num_players].
+
+    One network plays the average strategy of all players, and nothing in a game says that two
+    players' information states have different encodings.
+
+    Args:
+        encodings: float32[N, F].
+        players: int[N], each in `range(num_players)`.
+        num_players: P.
+    """
+    return np.concatenate((encodings, np.eye(num_players, dtype=np.float32)[players]), axis=1)
 
 
 def stack_encodings(rows: Sequence[bytes], encoding_size: int) -> FloatArray:

@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from asynccfr.errors import GameError
+from asynccfr.errors import AsyncCFRError, GameError
 from asynccfr.games.base import CHANCE, TERMINAL, Game, State, bytes_encoder
 from asynccfr.games.openspiel import has_information_state_strings
 
@@ -138,6 +138,20 @@ def checked_play(game: Game, generator: random.Random) -> Iterator[Node]:
             yield replace(node, action=action)
             state = _checked_child(game, state, node, action)
             path.append(action)
+
+
+@contextlib.contextmanager
+def blame(game: Game) -> Iterator[None]:
+    """Within: what code of `game` raises becomes a GameError that says so, chained to it."""
+    try:
+        yield
+    except AsyncCFRError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise GameError(
+            f"the game {label(game)!r} raises {describe(error)}; mend it, and let check-game "
+            "play it"
+        ) from error
 
 
 def describe(error: BaseException) -> str:
@@ -306,8 +320,8 @@ def _checked_encoding(game: Game, state: State, player: int) -> bytes:
     encoding = row.tobytes()
     if bytes_encoder(game)(state, player) != encoding:
         raise _BrokenPromise(
-            "encode() and encode_bytes() disagree, or answer differently when asked again; make "
-            "both a function of the information state"
+            "encode() and new_bytes_encoder() disagree, or answer differently when asked again; "
+            "make both a function of the information state"
         )
     return encoding
 

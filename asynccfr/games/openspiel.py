@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 from asynccfr.errors import GameError
-from asynccfr.games.base import FloatArray, Game, State
+from asynccfr.games.base import EncodeBytes, FloatArray, Game, State
 
 try:
     import open_spiel.python.games  # noqa: F401 - registers the games written in Python.
@@ -92,10 +92,17 @@ class OpenSpielGame:
         self._observation.set_from(state, player)
         out[:] = self._tensor
 
-    def encode_bytes(self, state: State, player: int) -> bytes:
-        """The bytes of the encoding, without the copy that `encode` makes."""
-        self._observation.set_from(state, player)
-        return self._tensor.tobytes()
+    def new_bytes_encoder(self) -> EncodeBytes:
+        """See `bytes_encoder`; without the copy that `encode` makes."""
+        observation = _observation(self.pyspiel_game, self.name, self.encoding)
+        set_from, tensor = observation.set_from, observation.tensor
+
+        def encode(state: State, player: int) -> bytes:
+            set_from(state, player)
+            encoded: bytes = tensor.tobytes()
+            return encoded
+
+        return encode
 
 
 def open_spiel_types() -> dict[str, GameType]:

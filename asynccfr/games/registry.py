@@ -79,7 +79,7 @@ def _from_factory(name: str) -> Game:
             )
         try:
             game = factory()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise GameError(
                 f"the factory of the game {name!r} raises {describe(error)}; it is called with no "
                 "argument and must return a Game"

@@ -1,5 +1,6 @@
 """What a run shows on stderr while it goes on."""
 
+import contextlib
 import sys
 from time import perf_counter
 from types import TracebackType
@@ -72,7 +73,9 @@ class PlainLines:
         self._print("stopping; a second Ctrl-C exits at once")
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        # A log that can no longer be written is no reason to end a run of hours.
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=self._stream, flush=True)
 
     def __enter__(self) -> Self:
         return self

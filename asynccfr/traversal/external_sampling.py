@@ -12,8 +12,8 @@ Infer = Callable[[str, bytes, tuple[int, ...]], Awaitable[list[float]]]
 AdvantageRow = tuple[bytes, tuple[int, ...], list[float], float]
 """(encoding, legal actions, the value of each, their mean under the policy)."""
 
-StrategyRow = tuple[bytes, tuple[int, ...], list[float]]
-"""(encoding, legal actions, the policy over all A actions)."""
+StrategyRow = tuple[bytes, tuple[int, ...], list[float], int]
+"""(encoding, legal actions, the policy over all A actions, whose it is)."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ async def traverse(
                 open_nodes.append((state, encoding, legal, policy, values))
                 state = _next_child(state, legal, 0)
             else:
-                rows.strategies.append((encoding, legal, policy))
+                rows.strategies.append((encoding, legal, policy, player))
                 state.apply_action(sample_action(legal, policy, draw()))
             continue
         if player == CHANCE:

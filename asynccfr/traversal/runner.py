@@ -9,7 +9,15 @@ from time import perf_counter
 
 import numpy as np
 
-from asynccfr.games.base import Game, LegalMasks, bytes_encoder, stack_encodings
+from asynccfr.errors import GameError
+from asynccfr.games.base import (
+    Game,
+    LegalMasks,
+    bytes_encoder,
+    mark_players,
+    stack_encodings,
+)
+from asynccfr.games.checks import blame
 from asynccfr.inference.base import Inferer
 from asynccfr.memory import SampleBlock
 from asynccfr.traversal.external_sampling import AdvantageRow, Rows, StrategyRow, traverse
@@ -54,7 +62,8 @@ class TraversalResult:
 
     Attributes:
         advantages: the traverser's rows, values v(a) - v.
-        strategies: the other players' rows, values sigma.
+        strategies: the other players' rows, values sigma; the encodings are marked with the player,
+            float32[N, F + P].
         traversals: how many were made.
         mean_value: the mean sampled value of the root to the traverser, in scaled utility.
         seconds: from start to end, packing included.
@@ -98,26 +107,27 @@ async def run_traversals(
     turn_ends = started + TURN_SECONDS
 
     async def work() -> None:
-        for index in waiting:
-            rows = Rows()
-            value = await traverse(
-                game.new_initial_state(),
-                task.traverser,
-                task.networks,
-                inferer.infer,
-                encode,
-                task.generator(index),
-                task.utility_scale,
-                rows,
-            )
-            collector.add(index, rows, value)
-            if on_progress is not None:
-                on_progress(collector.done)
-            nonlocal turn_ends
-            if perf_counter() > turn_ends:
-                # An inferer that answers at once never lets the loop look at cancellations.
-                await asyncio.sleep(0)
-                turn_ends = perf_counter() + TURN_SECONDS
+        with blame(game):
+            for index in waiting:
+                rows = Rows()
+                value = await traverse(
+                    game.new_initial_state(),
+                    task.traverser,
+                    task.networks,
+                    inferer.infer,
+                    encode,
+                    task.generator(index),
+                    task.utility_scale,
+                    rows,
+                )
+                collector.add(index, rows, value)
+                if on_progress is not None:
+                    on_progress(collector.done)
+                nonlocal turn_ends
+                if perf_counter() > turn_ends:
+                    # An inferer that answers at once never lets the loop look at cancellations.
+                    await asyncio.sleep(0)
+                    turn_ends = perf_counter() + TURN_SECONDS
 
     workers = [asyncio.ensure_future(work()) for _ in range(min(concurrency, len(task.indices)))]
     try:
@@ -164,13 +174,18 @@ class _Collector:
             # Legal actions ascend, so the mask's True entries, read by rows, are the values.
             block.values[block.legal] = np.fromiter(chain.from_iterable(values), np.float32)
             block.values[:] -= np.array(means, np.float32)[:, None] * block.legal
+            if not np.isfinite(block.values).all():
+                raise GameError(
+                    f"the game {self._game.name!r} gives returns that are NaN or infinite, or far "
+                    "beyond its utility bounds; mend its returns() or raise game.utility_scale"
+                )
             self._packed_advantages.append(block)
             self._advantages = []
         if self._strategies:
-            encodings, legals, policies = zip(*self._strategies, strict=True)
+            encodings, legals, policies, players = zip(*self._strategies, strict=True)
             block = self._block(encodings, legals)
             block.values[:] = policies
-            self._packed_strategies.append(block)
+            self._packed_strategies.append(self._marked(block, players))
             self._strategies = []
 
     def _block(self, encodings: Sequence[bytes], legals: Sequence[tuple[int, ...]]) -> SampleBlock:
@@ -181,23 +196,27 @@ class _Collector:
             self._masks.stack(legals),
         )
 
+    def _marked(self, block: SampleBlock, players: Sequence[int]) -> SampleBlock:
+        owners = np.array(players, np.int64)
+        marked = mark_players(block.encodings, owners, self._game.num_players)
+        return replace(block, encodings=marked)
+
     def result(self) -> TraversalResult:
         self._pack()
         return TraversalResult(
-            self._joined(self._packed_advantages),
-            self._joined(self._packed_strategies),
+            _joined(self._packed_advantages or [self._block((), ())]),
+            _joined(self._packed_strategies or [self._marked(self._block((), ()), ())]),
             self.done,
             self._value_sum / max(1, self.done),
             seconds=0.0,
         )
 
-    def _joined(self, blocks: list[SampleBlock]) -> SampleBlock:
-        if not blocks:
-            return self._block((), ())
-        if len(blocks) == 1:
-            return blocks[0]
-        return SampleBlock(
-            np.concatenate([block.encodings for block in blocks]),
-            np.concatenate([block.values for block in blocks]),
-            np.concatenate([block.legal for block in blocks]),
-        )
+
+def _joined(blocks: list[SampleBlock]) -> SampleBlock:
+    if len(blocks) == 1:
+        return blocks[0]
+    return SampleBlock(
+        np.concatenate([block.encodings for block in blocks]),
+        np.concatenate([block.values for block in blocks]),
+        np.concatenate([block.legal for block in blocks]),
+    )

@@ -10,11 +10,11 @@ from asynccfr.evaluation.exact import enumerate_information_states, evaluate_exa
 from asynccfr.games import load_game
 
 
-def uniform(encodings, legal):
+def uniform(encodings, legal, players):
     return (legal / legal.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
-def seeded_policy(encodings, legal):
+def seeded_policy(encodings, legal, players):
     """Random policies, with zeros among them, that depend on the encodings alone."""
     weights = np.abs(np.sin(encodings @ np.arange(1.0, 1.0 + encodings.shape[1])))[:, None]
     weights = np.where(legal, np.abs(np.sin(weights * np.arange(5, 5 + legal.shape[1]))), 0.0)
@@ -51,7 +51,9 @@ def test_equals_open_spiel_on_the_same_policy(name):
     tabular = TabularPolicy(pyspiel.load_game(name))
     for key, row in zip(
         information_states.keys,
-        seeded_policy(information_states.encodings, information_states.legal),
+        seeded_policy(
+            information_states.encodings, information_states.legal, information_states.players
+        ),
         strict=True,
     ):
         tabular.policy_for_key(key)[:] = row
@@ -105,3 +107,37 @@ def count_histories(state):
     if state.is_terminal():
         return 1
     return 1 + sum(count_histories(state.child(action)) for action in state.legal_actions())
+
+
+class TwinStrings:
+    """Hidden matching pennies whose players' information states have one string."""
+
+    def __init__(self, moves=()):
+        self.moves = moves
+        self.name, self.num_players, self.num_actions, self.encoding_size = "twins", 2, 2, 1
+
+    def new_initial_state(self):
+        return TwinStrings()
+
+    def encode(self, state, player, out):
+        out[0] = 1.0
+
+    def current_player(self):
+        return (0, 1, -4)[len(self.moves)]
+
+    def legal_actions(self):
+        return [0, 1]
+
+    def child(self, action):
+        return TwinStrings((*self.moves, action))
+
+    def is_terminal(self):
+        return len(self.moves) == 2
+
+    def information_state_string(self, player):
+        return "nothing is known"
+
+
+def test_players_who_share_a_string_cannot_be_told_apart():
+    with pytest.raises(NotEnumerableError, match="share the information-state string"):
+        enumerate_information_states(TwinStrings(), 100)

@@ -146,8 +146,8 @@ FAULTS = {
         "disagree, or answer differently when asked again",
     ),
     "two encodings": (
-        {"encode_bytes": lambda state, player: bytes(4)},
-        "encode() and encode_bytes() disagree",
+        {"new_bytes_encoder": lambda: lambda state, player: bytes(4)},
+        "encode() and new_bytes_encoder() disagree",
     ),
     "encode of another shape": (
         {"encode": encoding(lambda row: row.__setitem__(slice(0, 2), [1.0, 2.0, 3.0]))},

@@ -18,7 +18,7 @@ def evaluate(game: OneCardPoker, bets: dict[str, float] | None):  # type: ignore
     states = enumerate_information_states(game, 10_000)
     assert states is not None
 
-    def policy(encodings: FloatArray, legal: BoolArray) -> FloatArray:
+    def policy(encodings: FloatArray, legal: BoolArray, players: IntArray) -> FloatArray:
         bet = np.array([0.5 if bets is None else bets[key] for key in states.keys], np.float32)
         return np.stack([1.0 - bet, bet], axis=1)
 

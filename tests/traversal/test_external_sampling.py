@@ -234,8 +234,8 @@ async def test_other_players_are_sampled_and_recorded_once():
     for seed in range(2_000):
         value, rows = await record(game, lambda *_: [0.3, 0.7], seed=seed)
         played[value] += 1
-        [(_, legal, policy)] = rows.strategies
-        assert (legal, policy, rows.advantages) == ((0, 1), [0.3, 0.7], [])
+        [(_, legal, policy, player)] = rows.strategies
+        assert (legal, policy, player, rows.advantages) == ((0, 1), [0.3, 0.7], 1, [])
     # Binomial(2000, 0.3): standard deviation 20.5.
     assert abs(played[1.0] - 600) < 4 * 20.5
 

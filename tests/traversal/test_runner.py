@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from asynccfr.config import InferenceSettings, NetworkSettings
+from asynccfr.errors import InferenceError
 from asynccfr.games import load_game
 from asynccfr.inference import new_inferer
 from asynccfr.inference.doubles import ScriptedInferer, UniformInferer
@@ -144,14 +145,14 @@ class BrokenScript:
     def __call__(self, network, encoding, legal):
         self.asked += 1
         if self.asked == 100:
-            raise ArithmeticError("broken on purpose")
+            raise InferenceError("broken on purpose")
         return [1 / 2, 1 / 2]
 
 
 async def test_a_failure_ends_every_worker():
     game = load_game("kuhn_poker")
     before = asyncio.all_tasks()
-    with pytest.raises(ArithmeticError, match="broken on purpose"):
+    with pytest.raises(InferenceError, match="broken on purpose"):
         await run_traversals(
             game, ScriptedInferer(BrokenScript(), suspend=True), task(game, 500), concurrency=50
         )
