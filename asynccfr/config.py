@@ -154,7 +154,9 @@ class TrainingSettings(_Section):
     """How fits use the machine."""
 
     threads: Threads | None = Field(
-        None, description="Torch threads of a fit; null takes every core this process may use."
+        None,
+        description="Torch threads of a fit; null takes every core this process may use for "
+        "networks at least 256 wide, and one for smaller ones, which it serves better.",
     )
     amp: Annotated[Literal["auto", "off", "bf16"], BeforeValidator(_words)] = Field(
         "auto",

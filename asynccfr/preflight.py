@@ -24,6 +24,18 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+SHARED_FROM_WIDTH = 256
+"""Below this width a training step's matrices are so small that sharing them out between threads
+costs more than it saves."""
+
+
+def fit_threads(config: Config) -> int:
+    """Torch threads of a fit."""
+    if config.training.threads is not None:
+        return config.training.threads
+    return available_cores() if config.network.hidden_size >= SHARED_FROM_WIDTH else 1
+
+
 def resolve_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
     """The device to run on.
 

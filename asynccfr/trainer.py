@@ -287,7 +287,7 @@ class Trainer:
 
     async def _in_fit_thread(self, work: Callable[..., T]) -> T:
         stop = threading.Event()
-        threads = self.config.training.threads or preflight.available_cores()
+        threads = preflight.fit_threads(self.config)
 
         def job() -> T:
             use_threads(threads)

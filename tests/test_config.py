@@ -243,3 +243,13 @@ def test_any_override_is_a_config_or_a_settings_error(key: str, value: object, t
     load_or_refuse(None, [f"{key}={text}"])
     load_or_refuse(None, [text])
     load_or_refuse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["run: {seed: 5}\ngame: {}\nrun: {iterations: 3}\n", "run:\n  seed: 5\n  seed: 6\n"]
+)
+def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"line 3.*stands twice"):
+        load_config(file)

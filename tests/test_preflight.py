@@ -24,13 +24,14 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_memory_bytes_by_hand() -> None:
-    # Kuhn: encodings of 11 floats, 2 actions. A row is 11 + 2 + 1 floats and 2 flags, 58 bytes.
+    # Kuhn: encodings of 11 floats, 2 actions. A row is 11 + 2 + 1 floats, 2 flags and a key of 8
+    # bytes, 66 bytes; in the strategy memory the player's mark adds 2 floats.
     config = load_config(
         None, {"advantage.memory_capacity": 100, "strategy.memory_capacity": 1_000}
     )
     needed = preflight.memory_bytes(config, KUHN)
-    assert needed["advantage.memory_capacity"] == 2 * 100 * 58
-    assert needed["strategy.memory_capacity"] == 1_000 * 58
+    assert needed["advantage.memory_capacity"] == 2 * 100 * 66
+    assert needed["strategy.memory_capacity"] == 1_000 * 74
 
 
 def test_networks_are_counted_by_their_parameters() -> None:
@@ -61,3 +62,16 @@ def test_this_machine_has_memory_and_cores() -> None:
 def test_utility_scale_is_the_largest_absolute_utility_or_what_is_set() -> None:
     assert preflight.utility_scale(load_config(), KUHN) == 2.0
     assert preflight.utility_scale(load_config(None, {"game.utility_scale": 7}), KUHN) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "threads"),
+    [
+        ({"network.hidden_size": 64}, 1),
+        ({"network.hidden_size": 512}, preflight.available_cores()),
+        ({"network.hidden_size": 64, "training.threads": 3}, 3),
+        ({"network.hidden_size": 512, "training.threads": 3}, 3),
+    ],
+)
+def test_fits_share_their_work_where_there_is_enough_of_it(overrides, threads) -> None:
+    assert preflight.fit_threads(load_config(None, overrides)) == threads

@@ -20,6 +20,7 @@ from asynccfr.inference.doubles import UniformInferer
 from asynccfr.inference.heads import regret_matching
 from asynccfr.memory import Reservoir, SampleBlock
 from asynccfr.networks import ActionNetwork, new_network
+from asynccfr.policy import strategy_encoding_size
 from asynccfr.traversal.runner import TraversalTask, run_traversals
 
 WEIGHTS_A_PLAYER = 4
@@ -64,7 +65,8 @@ class Traversals:
         rng = np.random.default_rng(0)
         shape = (1_000_000, game.encoding_size, game.num_actions)
         self._advantage_memories = [Reservoir(*shape, rng) for _ in self._names]
-        self._strategy_memory = Reservoir(*shape, rng)
+        marked = (1_000_000, strategy_encoding_size(game), game.num_actions)
+        self._strategy_memory = Reservoir(*marked, rng)
         self._iteration = 0
 
         async def start() -> None:
@@ -132,8 +134,8 @@ def _random_network(
 def sampled_rows(game: Game, rows: int) -> tuple[list[SampleBlock], SampleBlock]:
     """`rows` advantage rows for each player and `rows` strategy rows, sampled at uniform play.
 
-    A few thousand traversals, repeated until there are enough: what a row costs does not depend
-    on what is in the others.
+    A few thousand traversals, repeated until there are enough: real rows, because how often
+    information states recur in a batch decides what merging them saves.
     """
 
     async def sample(player: int) -> tuple[SampleBlock, SampleBlock]:

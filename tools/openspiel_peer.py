@@ -5,7 +5,7 @@ order of its own `solve`, which cannot be stopped between iterations. All of it 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from open_spiel.python.pytorch import deep_cfr
 
 from asynccfr.evaluation.exact import InformationStates, evaluate_exactly
-from asynccfr.games.base import BoolArray, FloatArray
+from asynccfr.games.base import BoolArray, FloatArray, IntArray
 from asynccfr.games.openspiel import OpenSpielGame
 from asynccfr.memory import SampleBlock
 
@@ -110,7 +110,9 @@ class Peer(deep_cfr.DeepCFRSolver):
         return evaluate_exactly(game, states, self._average_policy).nash_conv
 
     @torch.inference_mode()
-    def _average_policy(self, encodings: FloatArray, legal: BoolArray) -> FloatArray:
+    def _average_policy(
+        self, encodings: FloatArray, legal: BoolArray, players: IntArray
+    ) -> FloatArray:
         # Its softmax spans illegal actions too; what they hold is shared among the legal ones,
         # since a policy that does not sum to 1 has no NashConv.
         policies: FloatArray = self._policy_network(torch.from_numpy(encodings)).numpy() * legal
@@ -121,6 +123,9 @@ class Peer(deep_cfr.DeepCFRSolver):
         self._advantage_memories = [
             self._filled(block, deep_cfr.AdvantageMemory) for block in advantages
         ]
+        # Ours are marked with the player, OpenSpiel's are not.
+        unmarked = strategies.encodings[:, : advantages[0].encodings.shape[1]]
+        strategies = replace(strategies, encodings=unmarked)
         self._strategy_memories = self._filled(strategies, deep_cfr.StrategyMemory)
 
     def _filled(self, block: SampleBlock, kind: Callable[..., Any]) -> deep_cfr.ReservoirBuffer:

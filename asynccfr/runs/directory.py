@@ -56,10 +56,6 @@ class RunDirectory:
                     "give --run-dir a new or an empty one"
                 )
             directory._write_config(config)
-        except FileExistsError:
-            raise RunDirectoryError(
-                f"another run has just taken the run directory {str(folder)!r}; start again"
-            ) from None
         except (OSError, ValueError) as error:
             for each in made:
                 with contextlib.suppress(OSError):
@@ -123,8 +119,12 @@ class RunDirectory:
             raise self._cannot("written", self.policy_file, error) from error
 
     def _write_config(self, config: Config) -> None:
-        # Of two runs that chose one folder at the same moment, the second fails here.
-        file = self.config_file.open("x", encoding="utf-8")
+        try:
+            file = self.config_file.open("x", encoding="utf-8")
+        except FileExistsError:  # Two runs chose one folder at the same moment.
+            raise RunDirectoryError(
+                f"another run has just taken the run directory {str(self.path)!r}; start again"
+            ) from None
         try:
             with file:
                 file.write(config.to_yaml())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from asynccfr.evaluation.exact import enumerate_information_states, evaluate_exactly
 from asynccfr.games import CHANCE, load_game
-from asynccfr.games.base import BoolArray, FloatArray
+from asynccfr.games.base import BoolArray, FloatArray, IntArray
 from asynccfr.games.one_card_poker import BET, PASS, OneCardPoker, OneCardPokerState
 
 JACK, QUEEN, KING = range(3)

@@ -9,7 +9,7 @@ import torch
 from asynccfr import AveragePolicy, load_config, load_game, load_policy
 from asynccfr.config import Config
 from asynccfr.errors import InputError, RunDirectoryError
-from asynccfr.networks import ActionNetwork
+from asynccfr.policy import new_strategy_network
 from asynccfr.runs.directory import RunDirectory, new_run_path
 
 CONFIG = load_config("smoke")
@@ -18,7 +18,7 @@ NOON = datetime(2031, 2, 3, 12, 4, 5)
 
 def new_policy(iteration: int, bias: float = 0.0) -> AveragePolicy:
     game = load_game(CONFIG.game.name)
-    network = ActionNetwork(game.encoding_size, game.num_actions, CONFIG.network)
+    network = new_strategy_network(game, CONFIG.network)
     network.initialise(torch.Generator())
     with torch.no_grad():
         network.layers[-1].bias[0] = bias  # type: ignore[index, union-attr]
@@ -56,7 +56,7 @@ def test_settings_that_cannot_be_written_leave_nothing(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(RunDirectoryError, match="No space left on device"):
         RunDirectory.create(CONFIG, tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())
