@@ -346,6 +346,10 @@ def _explain(error: ErrorDetails) -> str:
         parts.append(str(part))
         model = fields[str(part)].annotation if str(part) in fields else None
     key = ".".join(parts)
+    if "." in key and key in _keys() and error["loc"] == (key,):
+        section, _, name = key.partition(".")
+        nested = f"{section}: {{{name}: ...}}"
+        return f"a settings file holds no dotted keys such as {key!r}; write {nested}"
     if error["type"] == "extra_forbidden":
         return f"unknown setting {key!r}{nearest(key, _keys())}; `asynccfr settings` lists them all"
     if error["type"] == "model_type":

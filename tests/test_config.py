@@ -253,3 +253,10 @@ def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match=r"line 3.*stands twice"):
         load_config(file)
+
+
+def test_a_dotted_key_in_a_file_is_told_apart_from_an_unknown_one(tmp_path: Path) -> None:
+    file = tmp_path / "dotted.yaml"
+    file.write_text("run.seed: 5\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"write run: \{seed: \.\.\.\}"):
+        load_config(file)
