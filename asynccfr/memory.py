@@ -99,16 +99,17 @@ class Reservoir:
         slots = self._slots(len(block))
         kept = np.flatnonzero(slots >= 0)
         index = torch.from_numpy(slots[kept])
-        whole = len(kept) == len(block)
+        if len(kept) < len(block):
+            block = SampleBlock(block.encodings[kept], block.values[kept], block.legal[kept])
         for stored, rows in (
             (self._encodings, block.encodings),
             (self._values, block.values),
             (self._legal, block.legal),
             (self._keys, self._block_keys(block)),
         ):
-            stored[index] = torch.from_numpy(rows if whole else rows[kept])
+            stored[index] = torch.from_numpy(rows)
         self._iterations[index] = float(iteration)
-        self.seen += len(block)
+        self.seen += len(slots)
 
     def _slots(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """For each of `count` new rows the slot it ends up in, -1 where it is not kept.

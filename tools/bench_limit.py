@@ -9,7 +9,6 @@ The policy cache is off throughout.
 """
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -17,17 +16,25 @@ from typing import Annotated
 
 import torch
 import typer
-from common import JsonOption, Spread, print_table, require_writable, run_command, write_json
+from common import (
+    JsonOption,
+    Spread,
+    print_table,
+    random_network,
+    require_writable,
+    run_command,
+    write_json,
+)
 from torch import nn
 
 from asynccfr import Game, load_config, load_game
-from asynccfr.event_loop import run, tuned_interpreter
+from asynccfr.event_loop import collect_garbage, run, tuned_interpreter
 from asynccfr.games.base import EncodeBytes, LegalMasks, bytes_encoder, stack_encodings
 from asynccfr.inference import BatchingInferer, Inferer
 from asynccfr.inference.doubles import UniformInferer
 from asynccfr.inference.engines import EagerEngine, resolve_precision
 from asynccfr.inference.heads import regret_matching
-from asynccfr.networks import new_network
+from asynccfr.preflight import utility_scale
 from asynccfr.torch_threads import use_threads
 from asynccfr.traversal.external_sampling import Infer, Rows, sample_action, traverse
 from asynccfr.traversal.runner import TraversalTask, run_traversals
@@ -64,14 +71,12 @@ class Bench:
         networks: dict[str, nn.Module] = {}
         for seed, network_name in enumerate(names):
             generator = torch.Generator().manual_seed(seed)
-            network = new_network(game.encoding_size, game.num_actions, config.network, generator)
-            nn.init.kaiming_normal_(network.layers[-1].weight, generator=generator)
-            networks[network_name] = network
+            networks[network_name] = random_network(game, config.network, generator)
         device = torch.device("cpu")
         precision = resolve_precision(
             config.inference.precision, device, config.network.hidden_size
         )
-        scale = max(abs(game.min_utility), abs(game.max_utility))
+        scale = utility_scale(config, game)
         task = TraversalTask(0, 1, 0, range(traversals), names, scale)
         return cls(
             game,
@@ -87,7 +92,7 @@ class Bench:
         for name, network in self.networks.items():
             inferer.load(name, network, regret_matching)
         result = await run_traversals(self.game, inferer, self.task, concurrency=self.concurrency)
-        gc.collect()
+        collect_garbage()
         return result.decision_nodes / result.seconds
 
     def forward_rate(self, rows: Sequence[tuple[bytes, tuple[int, ...]]], batch: int) -> float:
@@ -275,7 +280,7 @@ async def _traversals(
     # Counting costs time of its own, so it has a run of its own, which draws the same trees.
     indices = iter(bench.task.indices)
     await asyncio.gather(*(work(counted) for _ in range(bench.concurrency)))
-    gc.collect()
+    collect_garbage()
     return seconds / nodes * 1e6
 
 

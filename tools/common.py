@@ -16,8 +16,12 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
+from asynccfr import Game
+from asynccfr.config import NetworkSettings
 from asynccfr.errors import AsyncCFRError, InputError
+from asynccfr.networks import ActionNetwork, new_network
 
 T = TypeVar("T")
 
@@ -90,6 +94,15 @@ def interleave(
             if number >= warmup:
                 results[name].append(outcome)
     return results
+
+
+def random_network(
+    game: Game, settings: NetworkSettings, generator: torch.Generator
+) -> ActionNetwork:
+    """A network whose policies are not uniform: a fresh last layer is zero, this one's is not."""
+    network = new_network(game.encoding_size, game.num_actions, settings, generator)
+    nn.init.kaiming_normal_(network.layers[-1].weight, generator=generator)
+    return network
 
 
 def machine() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from torch import nn
+from common import random_network
 
 from asynccfr import Config, Trainer
 from asynccfr.config import FitSettings, InferenceSettings, NetworkSettings
@@ -19,7 +19,7 @@ from asynccfr.inference import new_inferer
 from asynccfr.inference.doubles import UniformInferer
 from asynccfr.inference.heads import regret_matching
 from asynccfr.memory import Reservoir, SampleBlock
-from asynccfr.networks import ActionNetwork, new_network
+from asynccfr.networks import new_network
 from asynccfr.policy import strategy_encoding_size
 from asynccfr.traversal.runner import TraversalTask, run_traversals
 
@@ -59,7 +59,7 @@ class Traversals:
         self._names = tuple(f"advantage/{player}" for player in range(game.num_players))
         generator = torch.Generator().manual_seed(0)
         self._weights = [
-            cycle([_random_network(game, network, generator) for _ in range(WEIGHTS_A_PLAYER)])
+            cycle([random_network(game, network, generator) for _ in range(WEIGHTS_A_PLAYER)])
             for _ in self._names
         ]
         rng = np.random.default_rng(0)
@@ -120,15 +120,6 @@ class Traversals:
 
     def _load(self, player: int) -> None:
         self._inferer.load(self._names[player], next(self._weights[player]), regret_matching)
-
-
-def _random_network(
-    game: Game, settings: NetworkSettings, generator: torch.Generator
-) -> ActionNetwork:
-    network = new_network(game.encoding_size, game.num_actions, settings, generator)
-    # A fresh last layer is zero, and an all-zero network would play uniformly.
-    nn.init.kaiming_normal_(network.layers[-1].weight, generator=generator)
-    return network
 
 
 def sampled_rows(game: Game, rows: int) -> tuple[list[SampleBlock], SampleBlock]:

@@ -5,7 +5,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from torch import nn
+from common import random_network
 
 from asynccfr import Config, InputError, load_game
 from asynccfr.event_loop import collect_garbage
@@ -13,7 +13,7 @@ from asynccfr.games.checks import require_playable
 from asynccfr.inference import CachingInferer, new_inferer
 from asynccfr.inference.cache import PROBATION
 from asynccfr.inference.heads import regret_matching
-from asynccfr.networks import ActionNetwork, new_network
+from asynccfr.networks import ActionNetwork
 from asynccfr.preflight import resolve_device, utility_scale
 from asynccfr.seeding import Purpose, torch_generator
 from asynccfr.traversal.runner import TraversalTask, run_traversals
@@ -150,9 +150,5 @@ class TraversalRate:
 
     def _network(self, *path: int) -> ActionNetwork:
         generator = torch_generator(self.config.run.seed, Purpose.ADVANTAGE_WEIGHTS, *path)
-        network = new_network(
-            self.game.encoding_size, self.game.num_actions, self.config.network, generator
-        )
-        last = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
-        nn.init.kaiming_normal_(last.weight, generator=generator)
+        network = random_network(self.game, self.config.network, generator)
         return network.to(self.device)

@@ -1,6 +1,6 @@
 """The types that everything in `inference` shares."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -75,6 +75,12 @@ class Inferer(Protocol):
 
     async def aclose(self) -> None:
         """Fails what is pending and releases threads; idempotent. `infer` then raises."""
+
+
+def unknown_network(name: str, loaded: Iterable[str]) -> InferenceError:
+    """The error for a request to a network that was never loaded."""
+    known = ", ".join(sorted(loaded)) or "none"
+    return InferenceError(f"no network named {name!r} was loaded; loaded: {known}")
 
 
 def retold(cause: BaseException) -> InferenceError:

@@ -16,7 +16,13 @@ from torch import nn
 
 from asynccfr.errors import InferenceClosedError, InferenceError
 from asynccfr.games.base import LegalMasks, stack_encodings
-from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics, retold
+from asynccfr.inference.base import (
+    ForwardEngine,
+    InfererContext,
+    Statistics,
+    retold,
+    unknown_network,
+)
 from asynccfr.inference.heads import Head, apply_head
 from asynccfr.torch_threads import use_threads
 
@@ -152,8 +158,7 @@ class BatchingInferer(InfererContext):
     def _refusal(self, network: str) -> InferenceError:
         if self._closed:
             return InferenceClosedError("this inferer is closed; make a new one")
-        known = ", ".join(sorted(self._lanes)) or "none"
-        return InferenceError(f"no network named {network!r} was loaded; loaded: {known}")
+        return unknown_network(network, self._lanes)
 
     def _open(self, lane: _Lane) -> None:
         lane.opened = perf_counter()

@@ -5,9 +5,15 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from asynccfr.errors import InferenceClosedError, InferenceError
+from asynccfr.errors import InferenceClosedError
 from asynccfr.games.base import LegalMasks, stack_encodings
-from asynccfr.inference.base import ForwardEngine, InfererContext, Statistics, retold
+from asynccfr.inference.base import (
+    ForwardEngine,
+    InfererContext,
+    Statistics,
+    retold,
+    unknown_network,
+)
 from asynccfr.inference.heads import Head, apply_head
 from asynccfr.torch_threads import use_threads
 
@@ -41,8 +47,7 @@ class LocalInferer(InfererContext):
         self._require_open()
         head = self._heads.get(network)
         if head is None:
-            known = ", ".join(sorted(self._heads)) or "none"
-            raise InferenceError(f"no network named {network!r} was loaded; loaded: {known}")
+            raise unknown_network(network, self._heads)
         try:
             rows = stack_encodings((encoding,), self._encoding_size)
             started = perf_counter()
